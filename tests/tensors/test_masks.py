@@ -30,7 +30,8 @@ m.masked_fill(n,False)|m.masked_fill(n,1)|m.any(0)|m.all(1)|m.max(0)[0]|m.unbind
 pg.maximum(m,n)|pg.minimum(m,n)|pg.logical_xor(m,n)|pg.diag(m[0])|m.diagonal()|m.swapaxes(0,1)
 copy.deepcopy(m)|copy.copy(m)|pickle.loads(pickle.dumps(m))|pg.tensor(m)|m[0].outer(n[0])
 pg.compile(lambda a:a.T)(m)|pg.compile(lambda a:a[[1,0]])(m)|pg.meshgrid(m[0],n[0])[1]
-pg.tensor([True,False])|pg.tensor(np.array([[True]]))|pg.full((2,),True)|m+np.ones((4,4),bool)"""
+pg.tensor([True,False])|pg.tensor(np.array([[True]]))|pg.full((2,),True)|m+np.ones((4,4),bool)
+pg.ones_like(m)|pg.zeros_like(m)|pg.full_like(m,True)"""
 PLAIN = """m.float()|m.to(dtype='f32')|m.astype('f32')|m.type_as(pg.ones(1))|m*1.0|m+1|m-n|1-m
 m.half()|m.int()|m.sum(0)|m.mean(0)|m.cumsum(0)|pg.where(m,1.0,0.0)|pg.where(m,n,0.5)|m*pg.ones(4,4)|m@n
 m.masked_fill(n,2.0)|pg.cat([m,m.float()])|pg.tensor(m.numpy())|pg.tensor([True],'f32')|m.float().T
@@ -172,3 +173,25 @@ def test_a_mask_as_an_argument_is_recorded_apart() -> None:
     for mask in (seen, seen.float(), seen, seen.log()):
         assert both(x, mask)[0].item() == pytest.approx(loss(x, mask).item(), rel=1e-6)
     assert both(x, seen)[0].item() != pytest.approx(both(x, seen.float())[0].item(), rel=1e-3)
+
+
+def test_graphs_are_made_anew_when_a_buffer_becomes_a_mask_or_numbers() -> None:
+    x = pg.tensor(np.random.default_rng(0).standard_normal((2, 5, 4)), "f32")
+    model, state = Attention(pg.zeros(5, 5)), {"mask": np.tri(5, dtype=bool)}
+    compiled = pg.compile(model)
+    for mask in (np.zeros((5, 5), np.float32), state["mask"], np.tri(5) - 2.0, state["mask"]):
+        model.load_state_dict({"mask": mask}, strict=False)
+        assert is_mask(model.mask.node) == (mask.dtype == bool)
+        for _ in range(2):
+            np.testing.assert_allclose(compiled(x).numpy(), model(x).numpy(), 1e-6, 1e-6)
+
+
+def test_numbers_written_by_a_graph_end_a_mask() -> None:
+    mask = (pg.ones(2, 2) > 0).detach()
+    assert is_mask(pg.ops.set_rows(mask, pg.zeros(1, 2) > 0, pg.tensor([1])).node)
+    assert is_mask(mask.node)
+    pg.ops.set_rows(mask, pg.full((1, 2), 0.5), pg.tensor([1])).numpy()
+    assert not is_mask(mask.node)
+    mask = (pg.ones(2, 2) > 0).detach()
+    pg.ops.cpy(pg.full((2, 2), 0.5), mask).numpy()
+    assert not is_mask(mask.node)

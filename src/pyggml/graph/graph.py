@@ -24,7 +24,7 @@ from ..tensors.record import record
 from ..tensors.storage import allocate, read
 from ..tensors.tensor import Tensor, note_gradients
 from ..tensors.tracing import check_read, draw_of
-from ..tensors.truth import as_mask_of
+from ..tensors.truth import as_mask_of, is_mask
 from .backward_checks import check_request
 from .memory_plan import Activations, Computation
 from .observers import LossGuard, Observers, observers
@@ -136,6 +136,7 @@ class Graph(NotCopied):
         self._draws = [(Tensor(node), draw) for node, draw in draws if draw is not None]
         self._params = [param.node for param in grads or {}]
         self._moves = -1  # after how many moves its tensors were looked through
+        self._masks = list(map(is_mask, self._plan.stored))
         self._buffers = {node.buffer for node in self._plan.stored if node.buffer is not None}
         self._untouched = set(self._buffers)
         with COMPUTE_LOCK:
@@ -215,10 +216,12 @@ class Graph(NotCopied):
 
     @property
     def is_current(self) -> bool:
-        """True while no tensor that it reads or writes has moved since the graph was made."""
+        """True while no tensor that it reads or writes has moved, or become a mask or numbers."""
         moves = move_count()
-        if moves != self._moves and not any(map(has_moved, self._plan.stored)):
-            self._moves = moves
+        if moves != self._moves:
+            stored = self._plan.stored
+            if not any(map(has_moved, stored)) and list(map(is_mask, stored)) == self._masks:
+                self._moves = moves
         return moves == self._moves
 
     def run(self) -> None:
@@ -238,8 +241,9 @@ class Graph(NotCopied):
         self.device.check()
         if not self.is_current:
             raise BackendError(
-                "graph: its tensors live on another device since it was made; move a model before"
-                " anything is made for it: a graph, an optimizer or a trainer"
+                "graph: its tensors live on another device since it was made, or booleans were"
+                " loaded in the place of numbers; move and load a model before anything is made for"
+                " it: a graph, an optimizer or a trainer"
             )
         for drawn, draw in self._draws:
             drawn.copy_(draw())

@@ -12,6 +12,7 @@ from ..tensors.row_limits import check_rows, is_below, limit_rows, note_look, ro
 from ..tensors.storage import read
 from ..tensors.tensor import Tensor
 from ..tensors.tracing import is_input, outer
+from ..tensors.truth import change_truth, is_mask
 from .operands import apart, contiguous, need_dtype, need_ndim, need_tensor
 from .shape import reshape
 
@@ -177,6 +178,8 @@ def set_rows(dst: Tensor, src: Tensor, rows: Tensor) -> Tensor:
             f" got {dst.shape}, {src.shape}, {rows.shape}"
         )
     check_row_numbers("set_rows", "rows", rows, dst.shape[-2])
+    if in_place and not is_mask(src.node):
+        change_truth(dst.node, False)
     # Rows of dst itself, as they were before any was written.
     src = apart(contiguous(src), dst) if in_place else contiguous(src)
     target = dst if in_place else record(lib.ggml_cont, [dst], dst.shape)
@@ -226,4 +229,6 @@ def cpy(src: Tensor, dst: Tensor) -> Tensor:
             "cpy: dst must not be an input of the function that is being recorded, which would be"
             f" overwritten; got shape {dst.shape}: use set_rows, or return src"
         )
+    if not is_mask(src.node):
+        change_truth(root, False)
     return record(lib.ggml_cpy, [apart(src, dst), dst], dst.shape, False)

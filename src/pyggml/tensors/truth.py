@@ -12,11 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..backend.library import lib
+from .moves import note_change
 from .node import Node
 
 __all__ = [
     "SAME_NUMBERS",
     "as_mask_of",
+    "change_truth",
     "check_truth",
     "is_mask",
     "note_mask",
@@ -45,8 +47,8 @@ _OF_FIRST = frozenset(
         lib.GGML_OP_TRI,
     )
 )
-# Ops of two operands; the product is the "and" of both.
-_OF_BOTH = frozenset((lib.GGML_OP_CONCAT, lib.GGML_OP_MUL))
+# Ops with elements of two operands; the product is the "and" of both.
+_OF_BOTH = frozenset((lib.GGML_OP_CONCAT, lib.GGML_OP_MUL, lib.GGML_OP_SET_ROWS))
 
 
 def note_mask(node: Node) -> None:
@@ -85,4 +87,11 @@ def as_mask_of(source: Node, copy: Node) -> Node:
 def check_truth(node: Node, values: np.ndarray) -> None:
     """Forget that a node is a mask if other numbers than 1 and 0 have been written into it."""
     if node.layout.of_truth and not ((values == 0) | (values == 1)).all():
-        note_numbers(node)
+        change_truth(node, False)
+
+
+def change_truth(node: Node, of_truth: bool) -> None:
+    """Note that a stored node became a mask, or numbers; graphs that read it are made anew."""
+    if node.layout.of_truth is not of_truth:
+        (note_mask if of_truth else note_numbers)(node)
+        note_change()

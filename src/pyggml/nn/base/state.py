@@ -13,7 +13,7 @@ from ... import checks
 from ...backend.dtypes import encode
 from ...errors import ShapeError
 from ...tensors import Tensor
-from ...tensors.truth import is_mask, note_mask
+from ...tensors.truth import change_truth, is_mask
 from ..raw_bytes import blocks_shape, set_blocks
 
 __all__ = ["IncompatibleKeys", "check_names", "compare_names", "load_state"]
@@ -69,7 +69,7 @@ def load_state(
         else:
             value.copy_(array.reshape(value.shape))  # a scalar comes back as one row
             if name in masks:
-                note_mask(value.node)
+                change_truth(value.node, True)
     return keys
 
 
