@@ -14,11 +14,13 @@ from ...absent import absent
 from ...errors import fitting, is_of_function, lead, tell_signature
 from ...tensors import Tensor
 from ...tensors.node import call_from_line
+from .assigned import as_buffer, check_parameter
 from .hooks import RemovableHandle, add_hook, called_with_hooks, has_hooks
 
 __all__ = ["ModuleTree"]
 
 _NOT_SAVED = "_not_saved"
+_BUFFERS = "_buffer_names"
 _PACKAGE = __name__.partition(".")[0] + "."
 M = TypeVar("M", bound="ModuleTree")
 
@@ -49,11 +51,21 @@ class ModuleTree:
             cls.__init__ = fitting(cls.__init__, cls.__name__)  # type: ignore[method-assign]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        names: dict[str, None] = self.__dict__.setdefault("_parameter_names", {})
+        own = self.__dict__
+        names: dict[str, None] | None = own.get("_parameter_names")
+        if names is None:
+            names = own["_parameter_names"] = {}
+        elif _BUFFERS in own and name in own[_BUFFERS] and name in own:
+            if not (isinstance(value, Tensor) and value.is_stored and value.requires_grad):
+                object.__setattr__(self, name, as_buffer(self, name, value))
+                return
+            own[_BUFFERS].discard(name)
         if isinstance(value, Tensor) and value.is_stored and _is_weight(value):
             names[name] = None
-        else:
-            names.pop(name, None)
+        elif name in names:
+            if name in own:
+                check_parameter(self, name, value)
+            del names[name]
         object.__setattr__(self, name, value)
 
     if not TYPE_CHECKING:  # type checkers go on reporting absent names
@@ -122,7 +134,9 @@ class ModuleTree:
     def register_buffer(self, name: str, value: Tensor | None, persistent: bool = True) -> None:
         """Store a tensor that is saved and moved with the module, and not trained.
 
-        An assigned tensor that needs no gradient is a buffer, too.
+        An assigned tensor that needs no gradient is a buffer, too. A registered name stays a
+        buffer's: a recorded tensor that is assigned to it is computed, and stored without its
+        gradient.
 
         Args:
             name: of the attribute.
@@ -162,7 +176,8 @@ class ModuleTree:
                 )
         skipped: set[str] = self.__dict__.setdefault(_NOT_SAVED, set())
         (skipped.discard if checks.flag(who, "persistent", persistent) else skipped.add)(name)
-        setattr(self, name, value)
+        object.__setattr__(self, name, value)
+        self.__dict__.setdefault(_BUFFERS, set()).add(name)
 
     def check_name(self, who: str, name: str, of: type) -> None:
         """Raise unless an attribute may have this name.

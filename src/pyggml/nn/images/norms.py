@@ -10,7 +10,7 @@ from ... import checks, ops
 from ...errors import ShapeError
 from ...graph import attach_update
 from ...ops.operands import need_tensor
-from ...tensors import Tensor, zeros
+from ...tensors import Tensor, tensor, zeros
 from .. import functional, init
 from ..layers import check_eps, check_sizes
 from ..module import Module, Parameter
@@ -50,6 +50,9 @@ class BatchNorm2d(Module):
         (2, 3, 4, 4)
     """
 
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
     _axes: ClassVar[tuple[str, ...]] = ("(B, C, H, W)",)
 
     def __init__(
@@ -68,11 +71,10 @@ class BatchNorm2d(Module):
         )
         self.weight = Parameter(init.constant(1.0)((num_features,))) if learns else None
         self.bias = Parameter(init.constant(0.0)((num_features,))) if learns else None
-        self.running_mean = zeros((num_features,))
-        self.running_var = zeros((num_features,))
-        self.running_var.copy_(init.constant(1.0)((num_features,)))
+        self.register_buffer("running_mean", zeros((num_features,)))
+        self.register_buffer("running_var", tensor(init.constant(1.0)((num_features,))))
         # f32 counts batches exactly up to 2^24, and PyTorch takes it for its whole number.
-        self.num_batches_tracked = zeros(())
+        self.register_buffer("num_batches_tracked", zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised, scaled and shifted `x`."""
