@@ -49,15 +49,91 @@ def test_a_loop_goes_through_one_epoch(ahead: bool) -> None:
     epochs = [[n for batch in loader for n in firsts(batch)] for _ in range(2)]
     assert [sorted(each) for each in epochs] == [list(range(10))] * 2
     assert epochs[0] != epochs[1]
-    for batch in loader:
-        seen = firsts(batch)
-        break
-    state = loader.state_dict()
-    rest = [n for batch in loader for n in firsts(batch)]
-    assert sorted(seen + rest) == list(range(10))
-    loader.load_state_dict(state)
-    assert [n for batch in loader for n in firsts(batch)] == rest
+    for _ in loader:
+        break  # the next loop begins another epoch
+    assert sorted(n for batch in loader for n in firsts(batch)) == list(range(10))
     assert len(list(progress(loader, show=False))) == len(loader) == 3
+
+
+def made(ahead: bool, batch_size: int = 2) -> Any:
+    """A loader of five batches of two, each item once in an epoch."""
+    loader = Loader(dataset(), batch_size, seed=1, drop_last=False)
+    return Prefetch(loader, depth=3) if ahead else loader
+
+
+def epochs(count: int, batch_size: int = 2) -> list[list[list[int]]]:
+    """The batches of the first epochs, as `next` gives them."""
+    loader = made(False, batch_size)
+    return [[firsts(next(loader)) for _ in range(len(loader))] for _ in range(count)]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_each_iterator_has_an_epoch_of_its_own(ahead: bool) -> None:
+    want = epochs(8)
+    loader = made(ahead)
+    assert firsts(next(iter(loader))) == want[0][0]  # a look at the first batch
+    assert [firsts(batch) for batch in loader] == want[1]
+    pairs = [(firsts(a), firsts(b)) for a, b in zip(loader, loader, strict=True)]
+    assert pairs == list(zip(want[2], want[3], strict=True))
+    first, second = iter(loader), iter(loader)
+    assert firsts(next(second)) == want[5][0]
+    assert [firsts(batch) for batch in first] == want[4]
+    assert [firsts(batch) for batch in second] == want[5][1:]
+    assert list(first) == []
+    assert (loader.epoch, loader.position) == (6, 0)
+    for number, batch in enumerate(loader):
+        assert firsts(batch) == want[6][number]
+        if not number:
+            assert [firsts(inner) for inner in loader] == want[7]
+    assert (loader.epoch, loader.position) == (8, 0)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_loops_that_end_early_or_are_nested(ahead: bool) -> None:
+    loader = made(ahead, 1)
+    assert [len(list(zip(loader, range(7), strict=False))) for _ in range(3)] == [7, 7, 7]
+    assert [firsts(b)[0] for b in loader] == [n for (n,) in epochs(4, 1)[3]]
+    loader = made(ahead)
+    assert sum(1 for _ in loader for _ in loader) == 25
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("taken", range(6))
+def test_a_loop_that_is_resumed_goes_on_with_the_very_next_batch(ahead: bool, taken: int) -> None:
+    want = epochs(3)
+    loader, other = made(ahead), made(not ahead)
+    list(loader)
+    for number, _ in enumerate(loader):
+        if number + 1 >= taken:
+            break
+    other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    assert other.epoch == (2 if taken == 5 else 1)
+    rest = [firsts(batch) for batch in other]
+    assert rest == (want[2] if taken == 5 else want[1][max(1, taken) :])
+    if taken < 5:
+        assert [firsts(batch) for batch in other] == want[2]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_next_goes_on_from_the_newest_iteration(ahead: bool) -> None:
+    want = epochs(4)
+    loader = made(ahead)
+    assert [firsts(next(loader)) for _ in range(7)] == want[0] + want[1][:2]
+    assert [firsts(batch) for batch in loader] == want[2]
+    walk = iter(loader)
+    assert firsts(next(walk)) == want[3][0]
+    assert firsts(next(loader)) == want[3][1]
+    assert [firsts(batch) for batch in walk] == want[3][1:]  # which has its own place
+    assert (loader.epoch, loader.position) == (3, 2)
+    loader.load_state_dict({**loader.state_dict(), "position": 4})
+    assert [firsts(batch) for batch in loader] == want[3][4:]
+
+
+def test_the_rest_of_an_epoch_leaves_the_loader_in_place() -> None:
+    want = epochs(2)
+    loader = made(False)
+    assert [firsts(batch) for batch in loader.rest_of(1, position=2)] == want[1][2:]
+    assert loader.state_dict() == made(False).state_dict()
 
 
 def test_the_order_follows_from_the_seed() -> None:

@@ -26,7 +26,7 @@ def endless(batches: Iterable[Any]) -> Iterator[Any]:
         >>> loader = Loader(TokenDataset(np.arange(101), seq_len=10), batch_size=4)
         >>> batches = endless(loader)
         >>> len([next(batches) for _ in range(5)]), len(list(loader))
-        (5, 1)
+        (5, 2)
     """
     return batches if isinstance(batches, Iterator) else iter(batches)
 
@@ -60,8 +60,9 @@ class Part(NamedTuple):
 class Epochs:
     """Batches, epoch after epoch, each in an order of its own.
 
-    A `for` loop ends with the epoch, and the next one goes through the next epoch; `next` goes on
-    without end.
+    Each `iter`, so each `for` loop, goes through an epoch of its own, the next one, also where the
+    last loop was left by a `break`; the first after `load_state_dict` goes on with the very next
+    batch. `next` of the loader goes on without end.
 
     A subclass has `__len__`, `_make_order`, `_batch` and `_least_rows`. The order follows from
     `seed` and the epoch's number alone, so that the state is two numbers.
@@ -73,7 +74,7 @@ class Epochs:
         data: an object whose `fingerprint()` must be as it was, too; None compares nothing.
 
     Attributes:
-        epoch: number of the epoch.
+        epoch: number of the epoch of the newest iteration.
         position: batches of it already given out.
         wait_s: seconds that were spent making batches, for which a step waited; `Prefetch` makes
             them beforehand.
@@ -90,6 +91,8 @@ class Epochs:
         self.wait_s = 0.0
         self._order: tuple[int, Any] | None = None
         self._part = Part()
+        self._is_fresh = True  # the next `iter` takes the place as it is
+        self._newest: object = None  # the iterator that moves the place
 
     def __len__(self) -> int:
         """Number of batches in an epoch."""
@@ -138,10 +141,19 @@ class Epochs:
         self._part = Part(rank, size)
 
     def __iter__(self) -> Iterator[Any]:
-        """Go through the rest of the epoch."""
-        epoch = self.epoch
-        while self.epoch == epoch:
-            yield next(self)
+        """Begin the next epoch, or go on with that of a state that was loaded."""
+        if not self._is_fresh:
+            self.epoch, self.position = self.epoch + 1, 0
+        self._is_fresh = False
+        self._newest = walk = object()
+        return self._walk(walk, self.epoch, self.position)
+
+    def _walk(self, walk: object, epoch: int, position: int) -> Iterator[Any]:
+        """Go through an epoch, and move the loader while no other iteration has begun."""
+        for at, batch in enumerate(self.rest_of(epoch, position), position):
+            if self._newest is walk:
+                self._move_behind(epoch, at)
+            yield batch
 
     def __next__(self) -> Any:
         began = time.perf_counter()
@@ -149,11 +161,37 @@ class Epochs:
             self._order = (self.epoch, self._epoch_order(self.epoch))
         batch = self._batch(self._order[1], self.position, self._part)
         self.wait_s += time.perf_counter() - began
-        self.position += 1
-        if self.position == len(self):
-            self.epoch += 1
-            self.position = 0
+        self._newest = None
+        self._move_behind(self.epoch, self.position)
         return batch
+
+    def _move_behind(self, epoch: int, position: int) -> None:
+        """Stand behind a batch."""
+        self.epoch, self.position = epoch, position + 1
+        self._is_fresh = self.position == len(self)
+        if self._is_fresh:
+            self.epoch, self.position = epoch + 1, 0
+
+    def rest_of(self, epoch: int, position: int = 0) -> Iterator[Any]:
+        """Go through an epoch from a batch on, without moving the loader.
+
+        Args:
+            epoch: number of the epoch.
+            position: the first batch.
+
+        Example:
+            >>> loader = Loader(TokenDataset(np.arange(101), seq_len=10), batch_size=4)
+            >>> len(list(loader.rest_of(3, position=1))), loader.epoch
+            (1, 0)
+        """
+        order = None
+        for at in range(position, len(self)):
+            began = time.perf_counter()
+            if order is None:
+                order = self._epoch_order(epoch)
+            batch = self._batch(order, at, self._part)
+            self.wait_s += time.perf_counter() - began
+            yield batch
 
     def once(self) -> Iterator[Any]:
         """Go through one epoch, the first, without moving the loader; for evaluation."""
@@ -162,7 +200,7 @@ class Epochs:
             yield self._batch(order, position, Part())
 
     def state_dict(self) -> dict[str, int]:
-        """Return the position of the loader, for `load_state_dict`."""
+        """Return the place of the newest iteration, for `load_state_dict`."""
         if self._data is not None:
             # Not before it is needed: loaders for evaluation are made anew each time.
             self._fixed["data"] = int(self._data.fingerprint())
@@ -170,7 +208,7 @@ class Epochs:
         return {"epoch": self.epoch, "position": self.position, **self._fixed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the position that `state_dict` returned.
+        """Restore the place that `state_dict` returned: the next batch is the very next one.
 
         Args:
             state: what `state_dict` returned.
@@ -201,6 +239,7 @@ class Epochs:
                 f"{who}: position must be below {len(self)} batches; got {known['position']}"
             )
         self.epoch, self.position = known["epoch"], known["position"]
+        self._is_fresh, self._newest = True, None
 
     def _epoch_order(self, epoch: int) -> Any:
         if not self.shuffle:
@@ -213,10 +252,12 @@ class Epochs:
 class Loader(Epochs):
     """Batches, epoch after epoch, each in an order of its own.
 
-    A `for` loop ends with the epoch, and the next one goes through the next epoch; after a `break`
-    it goes on where it was left. `next` goes on without end. The order follows from `seed` and the
-    epoch's number alone, so `state_dict` is two numbers and a resumed run sees the very next batch.
-    `once` leaves nothing out, whatever `drop_last`.
+    Each `for` loop goes through an epoch of its own, as with PyTorch's `DataLoader`: also after a
+    `break`, beside another iterator (`zip`, nested loops), and after a look at the first batch,
+    `next(iter(loader))`. `next(loader)` goes on without end. The order follows from `seed` and the
+    epoch's number alone, so `state_dict` is two numbers, those of the newest iteration, and the
+    first loop after `load_state_dict` goes on with the very next batch. `once` leaves nothing out,
+    whatever `drop_last`.
 
     Args:
         dataset: what to read; see `Dataset`. A `fingerprint()`, which it may have, is a number
@@ -224,11 +265,12 @@ class Loader(Epochs):
         batch_size: items in a batch, B >= 1.
         shuffle: whether each epoch has a random order.
         seed: start of the random orders, >= 0.
-        drop_last: whether an incomplete batch at the end of an epoch is left out. Otherwise it
-            comes short, or filled up with `pad_last`.
-        pad_last: whether an incomplete last batch is filled up to B items with input 0 and
-            targets that the loss ignores, so that every batch has one shape. Implies that
-            nothing is dropped.
+        drop_last: whether an incomplete batch at the end of an epoch is left out (PyTorch's
+            default is False). Otherwise it comes short, or filled up with `pad_last`.
+        pad_last: whether an incomplete last batch is filled up to B items with input 0, so that
+            every batch has one shape; nothing is dropped. Targets of it are ones that the loss
+            ignores, but for decimal ones, which have no such value: these are 0, and the batch's
+            `rows` tells how many items count.
 
     Attributes:
         wait_s: seconds that were spent making batches; see `Epochs`.
@@ -246,8 +288,8 @@ class Loader(Epochs):
         >>> x, y = next(loader)
         >>> x.shape, len(loader)
         ((4, 10), 2)
-        >>> [len(list(loader)) for _ in range(3)]  # one batch of the first epoch was left
-        [1, 2, 2]
+        >>> [len(list(loader)) for _ in range(3)]
+        [2, 2, 2]
     """
 
     def __init__(

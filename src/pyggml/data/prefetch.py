@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import checks
+from .loader import Epochs
 
 __all__ = ["Prefetch"]
 
@@ -62,6 +63,8 @@ class Prefetch:
         self.wait_s = 0.0
         self._state: dict[str, Any] = loader.state_dict()
         self._thread: _Thread | None = None
+        self._is_fresh = True  # as in Epochs
+        self._newest: object = None
 
     def __getattr__(self, name: str) -> Any:
         """Return another attribute of the loader, such as `batch_size`."""
@@ -76,7 +79,34 @@ class Prefetch:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Any]:
-        """Go through the rest of the epoch, or through all that a loader without epochs has."""
+        """Begin an epoch, as the loader's `iter`; or go through all of a loader without epochs."""
+        if not isinstance(self.loader, Epochs):
+            return self._rest()
+        if not self._is_fresh:
+            self._rewind()
+            self.loader.load_state_dict(
+                {**self._state, "epoch": self._state["epoch"] + 1, "position": 0}
+            )
+            self._state = self.loader.state_dict()
+        self._is_fresh = False
+        self._newest = walk = object()
+        return self._walk(walk, self._state["epoch"], self._state["position"])
+
+    def _walk(self, walk: object, epoch: int, position: int) -> Iterator[Any]:
+        """Go through an epoch of the thread's batches, until another iteration takes these."""
+        while position < len(self):
+            if self._newest is not walk:
+                rest = self.loader.rest_of(epoch, position)
+                for _ in range(position, len(self)):
+                    self._rewind()  # nobody else may use the loader meanwhile
+                    yield next(rest)
+                return
+            batch = self._take()
+            position += 1
+            yield batch
+
+    def _rest(self) -> Iterator[Any]:
+        """Go through the rest of an epoch, or through all that a loader without epochs has."""
         epoch = self._state.get("epoch")
         while self._state.get("epoch") == epoch:
             try:
@@ -86,6 +116,11 @@ class Prefetch:
             yield batch
 
     def __next__(self) -> Any:
+        self._newest = None
+        return self._take()
+
+    def _take(self) -> Any:
+        """Return the thread's next batch."""
         if self._thread is None:
             self._thread = _Thread(self.loader, self.depth)
             self._end = weakref.finalize(self, self._thread.end)
@@ -100,6 +135,7 @@ class Prefetch:
                 raise StopIteration
             raise error
         self._state = state
+        self._is_fresh = not state.get("position")
         return batch
 
     def once(self) -> Iterator[Any]:
@@ -124,6 +160,7 @@ class Prefetch:
         self._rewind()
         self.loader.load_state_dict(state)
         self._state = self.loader.state_dict()
+        self._is_fresh, self._newest = True, None
 
     def close(self) -> None:
         """End the thread; the loader then stands where the reader stood. May be called twice."""
