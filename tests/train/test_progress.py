@@ -174,3 +174,14 @@ def test_history_for_pandas_and_matplotlib():
     frame = trainer.history.to_pandas()
     assert isinstance(frame, pandas.DataFrame)
     assert list(frame.columns) == trainer.history.columns
+
+
+def test_history_is_a_mapping_of_columns():
+    trainer = _trainer()
+    trainer.fit(progress=False)
+    history = trainer.history
+    assert "loss" in history
+    assert "validation/loss" in history
+    assert "accuracy" not in history
+    assert list(history) == history.columns == [name for name, _ in history.items()]
+    assert history.history["loss"].tolist() == history["loss"].tolist()

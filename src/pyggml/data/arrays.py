@@ -13,7 +13,7 @@ from .. import checks
 from ..errors import ShapeError, shown
 from .dataset import IGNORE_INDEX
 
-__all__ = ["TABLE_TASKS", "ArrayDataset"]
+__all__ = ["TABLE_TASKS", "ArrayDataset", "as_dataset"]
 
 TABLE_TASKS = ("classification", "regression", "multi_label")
 
@@ -175,6 +175,28 @@ class ArrayDataset:
         part = ArrayDataset(self.x[rows], self.y[rows], self.task, self.labels)
         part.columns = self.columns
         return part
+
+
+def as_dataset(given: Any, like: Any = None) -> Any:
+    """Return an `ArrayDataset` of a pair of arrays (x, y); anything else as it is.
+
+    Args:
+        given: what may be such a pair, as Keras takes it: a tuple of arrays, tensors or columns of
+            a data frame.
+        like: a dataset whose task and labels the pair has, if it is an `ArrayDataset`.
+
+    Example:
+        >>> as_dataset((np.zeros((4, 2)), np.array([0, 1, 1, 0])))
+        ArrayDataset(x=(4, 2), y=(4,), task='classification')
+    """
+    if not isinstance(given, tuple) or len(given) != 2:
+        return given
+    if not all(hasattr(each, "__array__") and np.ndim(each) for each in given):
+        return given
+    x, y = (np.asarray(each) for each in given)
+    if not isinstance(like, ArrayDataset):
+        return ArrayDataset(x, y)
+    return ArrayDataset(x, y, like.task, like.labels if y.dtype.kind in "OU" else None)
 
 
 def _numbers(name: str, given: ArrayLike) -> np.ndarray:

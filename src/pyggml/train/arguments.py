@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from ..checks import choice, function, instance
 from ..data import ArrayDataset, Dataset, Loader
+from ..data.arrays import as_dataset
 from ..data.loader import Epochs
 from ..data.variety import check_variety
 from ..errors import ConfigError, shown
@@ -20,7 +22,8 @@ from ..optim import Optimizer
 from ..optim.schedules.adaptive import is_adaptive
 from ..options import check_known, check_needs, options_of
 from ..tensors import Tensor
-from .callbacks import Callback
+from ..tensors.node import caller
+from .callbacks import Callback, check_events
 from .options import (
     CHECKPOINTS,
     LOADER,
@@ -43,6 +46,7 @@ __all__ = [
     "choose_blocks",
     "make_loader",
     "read_options",
+    "warn_of_no_steps",
 ]
 
 
@@ -60,6 +64,7 @@ _ELSEWHERE = {
     "validation_data": "val=",
     "eval_dataset": "val=",
     "train_dataset": "train=",
+    "validation_split": "train, val = ArrayDataset(x, y).split(0.2)",
     "device": "model.to(device), before the trainer is made",
     "accelerator": "model.to(device), before the trainer is made",
 }
@@ -197,7 +202,7 @@ def make_loader(who: str, train: Any, options: TrainerOptions, saves: bool) -> A
 
     Args:
         who: the function that takes it.
-        train: a loader or a dataset.
+        train: a loader, a dataset or a pair of arrays.
         options: the trainer's; epochs need a loader with a length.
         saves: True where checkpoints keep the loader's place.
 
@@ -206,6 +211,7 @@ def make_loader(who: str, train: Any, options: TrainerOptions, saves: bool) -> A
         ValueError: it has rows of arrays that nothing can be learnt from.
         ConfigError: the loader makes batches of another size than the one given.
     """
+    train = as_dataset(train)
     rows = getattr(train, "dataset", train)  # a loader's
     if isinstance(rows, ArrayDataset):
         check_variety(who, rows)
@@ -270,6 +276,7 @@ def check_callbacks(who: str, callbacks: Any) -> list[Callback]:
 
     Raises:
         TypeError: it holds something else.
+        ValueError: one has a method on_… that is never called.
     """
     if isinstance(callbacks, Callback) or not isinstance(callbacks, Iterable):
         raise TypeError(
@@ -279,8 +286,29 @@ def check_callbacks(who: str, callbacks: Any) -> list[Callback]:
     found = list(callbacks)
     for each in found:
         hint = "give an object of it" if isinstance(each, type) else ""
-        instance(who, "each of callbacks", each, Callback, hint)
+        check_events(who, instance(who, "each of callbacks", each, Callback, hint))
     return found
+
+
+def warn_of_no_steps(step: int, total_steps: int) -> None:
+    """Warn that a training has no step left.
+
+    Args:
+        step: its last one.
+        total_steps: those that were planned.
+    """
+    why = f"step {step:,} of {total_steps:,} was the last"
+    if step < total_steps:
+        why = f"`patience` ended it at step {step:,}"
+    file, line = caller()
+    warnings.warn_explicit(
+        f"Trainer.fit: nothing is left to train, as {why}: to train the model further, make "
+        "another Trainer(model, train, val, trainer.optimizer, steps=more), which goes on from "
+        "these weights",
+        UserWarning,
+        file,
+        line,
+    )
 
 
 def choose_blocks(who: str, model: Any, every: bool | int | str) -> None:

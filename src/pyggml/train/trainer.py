@@ -28,6 +28,7 @@ from .arguments import (
     choose_blocks,
     make_loader,
     read_options,
+    warn_of_no_steps,
 )
 from .callbacks import Callback, Progress
 from .checkpoints.keeper import Checkpoints
@@ -64,15 +65,17 @@ class Trainer(Run):
 
     Args:
         model: the model.
-        train: a dataset, of which a `Loader` with `batch_size` and `seed` is made; or a loader,
-            endless batches (x, y) with `state_dict` and `load_state_dict`. Batches of loaders of
-            pyggml.data are made ahead in a thread, as `prefetch` says.
-        val: tokens to evaluate on, a dataset, `Documents`, a loader with `once()`, several of these
-            by name, or None. The first decides what is best and when to stop early.
+        train: a dataset, of which a `Loader` with `batch_size` and `seed` is made; a pair of arrays
+            (x, y), which become a `data.ArrayDataset`; or a loader, endless batches (x, y) with
+            `state_dict` and `load_state_dict`. Batches of loaders of pyggml.data are made ahead in
+            a thread, as `prefetch` says.
+        val: tokens to evaluate on, a dataset, a pair of arrays, `Documents`, a loader with
+            `once()`, several of these by name, or None. The first decides what is best and when to
+            stop early.
         optimizer: over the model's parameters; None is `AdamW(model)`.
         options: `TrainerOptions`; None takes their defaults.
         checkpoint_dir: folder of the checkpoints; None keeps none.
-        callbacks: objects that are told of events.
+        callbacks: objects that are told of events; their methods on_… are those of `Callback`.
         schedule: the name of a schedule; or a function step -> learning rate. One that has
             `update`, `state_dict` and `load_state_dict`, as `ReduceOnPlateau` has, is told the
             validation loss.
@@ -223,6 +226,7 @@ class Trainer(Run):
         self._evaluator = Evaluator(self, sets, self.token_bytes, kind, functions)
         self._planner = MemoryPlanner(self, self._evaluator.check, free)
         self._utilization = Utilization(model, lambda: self.seq_len)
+        self._has_ended = False  # a fit() came to the last step
         check_ranks(self, self._evaluator.sets)
 
     @property
@@ -315,6 +319,9 @@ class Trainer(Run):
                 in a folder that holds another's.
             MetricsError: the file of a `MetricsWriter` could not be written.
             ValueError: a validation set cannot be evaluated; nothing was trained.
+
+        Warns:
+            UserWarning: an earlier `fit()` took the last step, so that none is left.
         """
         shows = flag("Trainer.fit", "progress", progress)
         if not shows or any(isinstance(each, Progress) for each in self.callbacks):
@@ -327,6 +334,8 @@ class Trainer(Run):
 
     def _fit(self) -> FitResult:
         """Train, and tell the callbacks."""
+        if self._has_ended and self.is_done:
+            warn_of_no_steps(self.step, self.total_steps)
         if self.memory is None and self._planner.must_fit:
             self.plan()
         else:
@@ -348,6 +357,7 @@ class Trainer(Run):
             (signum,) = self.group.maxima(guard.signum if guard.requested else 0)
             if signum:
                 raise TrainingInterrupted(self.step, self.last_checkpoint, signum)
+        self._has_ended = True
         return FitResult(
             self.step,
             loop.loss,
@@ -396,6 +406,7 @@ class Trainer(Run):
         found = None if path is None else check_path("Trainer.resume", "path", path)
         self.train_step.gather()
         self.group.first(lambda: self._checkpoints.resume(found))
+        self._has_ended = False
         begin_as_first(self)
         return self.step
 

@@ -2,6 +2,7 @@
 """Callbacks of a Trainer: their base class, and those that write files or tell loggers."""
 
 from .history import History
+from .known import check_events
 from .loggers import TensorBoardWriter, WandbWriter
 from .progress import Progress
 from .writers import Callback, MetricsWriter, Sampler
@@ -14,4 +15,5 @@ __all__ = [
     "Sampler",
     "TensorBoardWriter",
     "WandbWriter",
+    "check_events",
 ]

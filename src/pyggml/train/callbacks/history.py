@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -61,7 +62,15 @@ class History(Callback):
         """Add the columns of an evaluation."""
         self.evaluations.append(metrics)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
+    def __iter__(self) -> Iterator[str]:
+        """Go through the names of the columns, as a data frame does."""
+        return iter(self.columns)
+
     def __len__(self) -> int:
+        """Number of rows."""
         return len(self._rows())
 
     def _rows(self) -> np.ndarray:
@@ -112,6 +121,15 @@ class History(Callback):
     def keys(self) -> list[str]:
         """Return the names of the columns, so that `dict(history)` is `to_dict()`."""
         return self.columns
+
+    @property
+    def history(self) -> dict[str, np.ndarray]:
+        """The columns by name, as Keras has them; `to_dict()`."""
+        return self.to_dict()
+
+    def items(self) -> list[tuple[str, np.ndarray]]:
+        """Return the columns with their names."""
+        return list(self.to_dict().items())
 
     def to_dict(self) -> dict[str, np.ndarray]:
         """Return the columns by name.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...data import Dataset, Documents, Loader, PackedDataset, TokenDataset
+from ...data.arrays import as_dataset
 from ...errors import ConfigError, shown
 from ...models import LanguageModel
 from ..batches import Batch
@@ -86,8 +87,8 @@ def read_sets(validation: Any, loader: Any) -> dict[str, ValidationSet]:
     """Return validation sets by name.
 
     Args:
-        validation: tokens, a dataset, `Documents`, a loader with `once()`, several of these by
-            name, or None.
+        validation: tokens, a dataset, a pair of arrays, `Documents`, a loader with `once()`,
+            several of these by name, or None.
         loader: loader of the training. Its `seq_len` cuts tokens and documents; where it packs
             documents, a `TokenStore` is evaluated by documents, too.
 
@@ -107,10 +108,11 @@ def read_sets(validation: Any, loader: Any) -> dict[str, ValidationSet]:
 
 def _read(name: str, given: Any, loader: Any) -> ValidationSet:
     """Return a set; all but loaders get a loader that reads every row in order."""
+    data: Any = getattr(loader, "dataset", None)
+    given = as_dataset(given, data)
     _check_names(name, given, loader)
     if callable(getattr(given, "once", None)):
         return ValidationSet(name, given, spread=False)
-    data: Any = getattr(loader, "dataset", None)
     own = getattr(given, "documents", None)
     if isinstance(own, Documents) and hasattr(given, "ids") and hasattr(data, "documents"):
         given = own
