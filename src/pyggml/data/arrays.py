@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..errors import ShapeError, shown
 from .dataset import IGNORE_INDEX
+from .rounding import check_rounding
 
 __all__ = ["TABLE_TASKS", "ArrayDataset", "as_dataset"]
 
@@ -24,7 +25,7 @@ class ArrayDataset:
     Args:
         x: inputs, one row each.
         y: targets: classes as integers or names, numbers to predict, or for each label whether a
-            row has it.
+            row has it. With a task of classes decimals without a fraction are classes, too.
         task: "classification", "regression" or "multi_label"; None is what y tells: decimals are a
             regression, truth values (N, labels) are several labels, all else are classes.
         labels: names of the classes or labels; None takes those of y where it has names, in the
@@ -34,6 +35,7 @@ class ArrayDataset:
         x: inputs, f32 or i32; memory maps stay such.
         y: targets, f32 or i32.
         task: what the targets are.
+        is_task_given: whether the task was given, and not taken from y.
         labels: names of the classes or labels, or None.
         columns: names of the columns of x, where `read_table` made it.
 
@@ -44,6 +46,9 @@ class ArrayDataset:
         ShapeError: there is no row, or not as many targets as inputs.
         ValueError: an array holds no numbers, or a number that is not finite; or the targets are
             not those of the task.
+
+    Warns:
+        UserWarning: f32 makes different numbers of a column the same, as times in seconds.
 
     Example:
         >>> table = ArrayDataset([[5.1, 3.5], [6.2, 2.9], [4.9, 3.0]], ["iris", "rose", "iris"])
@@ -61,8 +66,11 @@ class ArrayDataset:
     ) -> None:
         who = "ArrayDataset"
         self.x = _numbers("x", x)
+        if not isinstance(self.x, np.memmap):
+            check_rounding(who, "x", np.asanyarray(x))
         self.columns: tuple[str, ...] | None = None
         given: np.ndarray = np.asanyarray(y)
+        self.is_task_given = task is not None
         if task is None:
             several = given.dtype.kind == "b" and given.ndim == 2
             task = "regression" if given.dtype.kind == "f" else TABLE_TASKS[2 * several]
@@ -70,7 +78,11 @@ class ArrayDataset:
         self.labels = None if labels is None else checks.names(who, "labels", labels)
         if self.task == "classification" and given.dtype.kind in "OU":
             given = self._numbered(given)
+        if self.task == "classification" and given.dtype.kind == "f":
+            given = _whole_classes(given)
         self.y = _numbers("y", given)
+        if self.task == "regression":
+            check_rounding(who, "y", given)
         if self.task != "classification":
             self.y = self.y.astype(np.float32, copy=False)
         if self.task == "multi_label" and (
@@ -173,7 +185,7 @@ class ArrayDataset:
     def _of(self, rows: np.ndarray) -> ArrayDataset:
         """Return some of the rows."""
         part = ArrayDataset(self.x[rows], self.y[rows], self.task, self.labels)
-        part.columns = self.columns
+        part.columns, part.is_task_given = self.columns, self.is_task_given
         return part
 
 
@@ -199,13 +211,27 @@ def as_dataset(given: Any, like: Any = None) -> Any:
     return ArrayDataset(x, y, like.task, like.labels if y.dtype.kind in "OU" else None)
 
 
+def _whole_classes(y: np.ndarray) -> np.ndarray:
+    """Return numbers of classes that are decimals as integers; probabilities (N, C) as they are."""
+    if y.ndim > 1 and y.shape[-1] > 1:
+        return y
+    bad = y[~(np.isfinite(y) & (y == np.rint(y)))]
+    if bad.size:
+        raise ValueError(
+            f"ArrayDataset: y must number the classes of a classification; got {bad[0]:g}: give "
+            "whole numbers, or task='regression' for numbers to predict"
+        )
+    return y.astype(np.int64).reshape(len(y)) if y.ndim else y
+
+
 def _numbers(name: str, given: ArrayLike) -> np.ndarray:
     """An array of f32 or i32."""
     array: np.ndarray = np.asanyarray(given)
     if array.dtype.kind not in "iufb":
         raise ValueError(
             f"ArrayDataset: {name} must hold numbers; got {array.dtype}; give each category a"
-            " number, as np.unique(column, return_inverse=True) does"
+            " column, as pandas.get_dummies(frame) does, or a number, as"
+            " np.unique(column, return_inverse=True) does"
         )
     wanted: Any = np.float32 if array.dtype.kind == "f" else np.int32
     if array.dtype == wanted and isinstance(array, np.memmap):

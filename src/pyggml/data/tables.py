@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,10 +13,13 @@ import numpy as np
 from .. import checks
 from ..errors import FormatError, shown
 from .arrays import TABLE_TASKS, ArrayDataset
+from .rounding import check_rounding
 from .text.records import no_rows, read_records
 
 __all__ = ["read_table"]
 
+_TRUTH = {"true": 1.0, "false": 0.0}
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 _MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
 
 
@@ -27,6 +31,8 @@ def read_table(
     labels: Sequence[str] | None = None,
 ) -> ArrayDataset:
     """Read a table as rows of numbers with a target each.
+
+    A column of `True` and `False` is one of 1 and 0.
 
     Args:
         source: a CSV, JSONL or Parquet file, rows or a Hugging Face dataset as `read_records`
@@ -78,7 +84,8 @@ def read_table(
                 f"{who}: column {name!r} must vary; got {column[0]:g} in all {len(rows):,} rows, "
                 "which tells nothing: leave it out of columns"
             )
-    dataset = _with_targets(rows, x, targets, task, labels)
+    check_rounding(who, "x", x, inputs)
+    dataset = _with_targets(rows, x.astype(np.float32), targets, task, labels)
     dataset.columns = tuple(inputs)
     return dataset
 
@@ -90,7 +97,7 @@ def _with_targets(
     if task in ("regression", "multi_label") or (task is None and len(names) > 1):
         y = np.column_stack([_number_column(rows, name) for name in names])
         several = task == "multi_label"
-        return ArrayDataset(x, y if several or len(names) > 1 else y[:, 0], task or "regression",
+        return ArrayDataset(x, y if several or len(names) > 1 else y[:, 0], task,
                             tuple(names) if several else None)  # fmt: skip
     if len(names) > 1:
         raise ValueError(
@@ -157,13 +164,27 @@ def _number_column(rows: Any, name: str) -> np.ndarray:
     for where, row in rows:
         value = _present(row, name, where)
         number = _as_number(value)
+        if number is None and isinstance(value, str):
+            number = _TRUTH.get(value.strip().lower())
         if number is None:
-            cure = "mend the row, or leave the column out of columns"
-            if isinstance(value, str) and _as_number(value.replace(",", ".")) is not None:
-                cure = "write a point for the comma, or give pandas.read_csv(file, decimal=',')"
             raise FormatError(
                 f"read_table: {where}: column {name!r} must hold finite numbers; got "
-                f"{shown(value)}: {cure}"
+                f"{shown(value)}: {_cure(value)}"
             )
         found.append(number)
-    return np.asarray(found, np.float32)
+    return np.asarray(found, np.float64)
+
+
+def _cure(value: Any) -> str:
+    """Say what to do with a value that is no number."""
+    text = value.strip() if isinstance(value, str) else ""
+    cure = "mend the row, or leave the column out of columns"
+    point = "write a point for the comma, or give pandas.read_csv(file, decimal=',')"
+    if _THOUSANDS.fullmatch(text):
+        whole = "write no commas between thousands, or give pandas.read_csv(file, thousands=',')"
+        return whole if text.count(",") > 1 or "." in text else f"{whole}; for decimals {point}"
+    if _as_number(text.replace(",", ".")) is not None:
+        return point
+    if not text or text.lstrip("+-").lower() in ("inf", "infinity"):
+        return cure
+    return f"make a column of each category, as pandas.get_dummies(frame) does; {cure}"

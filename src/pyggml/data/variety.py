@@ -12,7 +12,7 @@ from ..tensors.node import caller
 from .arrays import ArrayDataset
 from .dataset import IGNORE_INDEX
 
-__all__ = ["check_variety"]
+__all__ = ["check_guess", "check_variety"]
 
 # Rows that are compared at first: few columns are left then.
 _FIRST_ROWS = 1024
@@ -51,6 +51,39 @@ def check_variety(who: str, data: ArrayDataset) -> None:
         _check_classes(who, data)
     elif data.task != "classification":
         _check_targets(who, data)
+
+
+def check_guess(who: str, data: ArrayDataset) -> None:
+    """Raise where decimal targets, which are a regression by default, look like classes.
+
+    Args:
+        who: the function that makes a model for them.
+        data: rows whose task may have been given.
+
+    Raises:
+        ValueError: the task must be given.
+    """
+    if data.task != "regression" or data.is_task_given:
+        return
+    y = data.y.reshape(len(data), -1)
+    either = "or task='regression' if they are numbers to predict"
+    if y.shape[1] > 1:
+        if ((y == 0) | (y == 1)).all():
+            one_each = (y.sum(axis=1) == 1).all()
+            cure = "y.argmax(1)) for classes" if one_each else "y, task='multi_label')"
+            raise ValueError(
+                f"{who}: task must be given for targets y of decimals that are all 0 or 1, of shape"
+                f" {data.y.shape}: give ArrayDataset(x, {cure}, {either}"
+            )
+        return
+    highest = y.max()
+    if y.min() == 0 and 1 <= highest < len(y) // 2:
+        found = np.unique(y)
+        if len(found) == highest + 1 and (found == np.arange(len(found))).all():
+            raise ValueError(
+                f"{who}: task must be given for targets y of decimals that are the whole numbers "
+                f"from 0 to {highest:g}: give ArrayDataset(x, y, task='classification'), {either}"
+            )
 
 
 def _check_classes(who: str, data: ArrayDataset) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from ... import checks, nn, ops
 from ...data import ArrayDataset
 from ...data.arrays import TABLE_TASKS
+from ...data.variety import check_guess
 from ...errors import ShapeError
 from ...io import GGUFFile
 from ...nn import init
@@ -102,6 +103,7 @@ class MLPConfig(ClassifierConfig):
 
         Raises:
             TypeError: data is no `ArrayDataset`.
+            ValueError: its task was not given, and decimal targets look like classes.
 
         Example:
             >>> rows = pg.data.ArrayDataset([[1.0, 5.0], [3.0, 9.0]], [10.0, 30.0])
@@ -110,6 +112,8 @@ class MLPConfig(ClassifierConfig):
             ('regression', (2.0, 7.0), (10.0,))
         """
         checks.instance("MLPConfig.of", "data", data, ArrayDataset)
+        if "task" not in sizes:
+            check_guess("MLPConfig.of", data)
         mean, std = _statistics(data.x)
         found: dict[str, Any] = {"task": data.task, "mean": mean, "std": std, "labels": data.labels}
         found["inputs"] = len(mean)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What may be assigned to the name of a parameter or of a registered buffer."""
+"""Checks of what is assigned to the name of a parameter or of a registered buffer."""
 
 from __future__ import annotations
 
