@@ -242,7 +242,14 @@ def test_every_option_is_on_the_page(tmp_path: Path) -> None:
     text = page_of(write_report(folder)).text
     for name, value in (("lr", "0.001"), ("clip", "–"), ("text", '["a"]'), ("val", "0.1")):
         assert text[text.index(name) + 1] == value
-    assert text[text.index("memory planned") + 1] == "2.5 MB"
+    assert text[text.index("memory of tensors, as planned") + 1] == "2.5 MB"
+
+
+def test_the_memory_of_tensors_and_of_the_process_have_two_names(tmp_path: Path) -> None:
+    lines = [line | {"memory_bytes": 7_000_000} for line in lines_of(3)]
+    text = page_of(write_report(run_folder(tmp_path, lines, planned_bytes=2_500_000))).text
+    assert text[text.index("memory of tensors, as planned") + 1] == "2.5 MB"
+    assert text[text.index("memory of the whole process, at most") + 1] == "7.0 MB"
 
 
 def test_values_are_short_and_have_units(tmp_path: Path) -> None:

@@ -175,7 +175,9 @@ def _page(run: RunRecord) -> str:
 
 
 def results(run: RunRecord) -> dict[str, Any]:
-    """Return the last numbers of a run, the memory that was planned, and the most that was in use.
+    """Return the last numbers of a run, the memory that was planned, and the most of the process.
+
+    The plan counts tensors; the process also has Python, the libraries and the data.
 
     Args:
         run: the run.
@@ -183,10 +185,10 @@ def results(run: RunRecord) -> dict[str, Any]:
     found = summary(run.record, run.lines)
     planned = run.record.get("planned_bytes")
     if isinstance(planned, int):
-        found["memory planned"] = format_bytes(planned)
+        found["memory of tensors, as planned"] = format_bytes(planned)
     most = max((value for _, value in points(run.lines, "train", "memory_bytes")), default=None)
     if most is not None:
-        found["memory of the process at most"] = format_bytes(int(most))
+        found["memory of the whole process, at most"] = format_bytes(int(most))
     return found
 
 
