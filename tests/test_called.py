@@ -198,7 +198,7 @@ def test_a_call_of_a_layer_that_does_not_fit_tells_the_signature() -> None:
     ):
         nn.MultiheadAttention(2, 1)(x, x, x, padding=x)
     with pytest.raises(TypeError, match=r"^BatchNorm1d: .* it takes \(num_features"):
-        nn.BatchNorm1d(2, track_running_stats=False)  # type: ignore[call-arg]
+        nn.BatchNorm1d(2, process_group=None)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("dtype", ["f64", "i64"])

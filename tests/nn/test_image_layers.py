@@ -218,7 +218,7 @@ def test_fused_updates_move_them_the_same():
         ),
         (lambda: nn.Conv2d(3, 3, (3, 3, 3)), ValueError, r"got \(3, 3, 3\)"),
         (lambda: nn.Conv2d(3, 3, None), TypeError, "kernel_size must be .* got None"),
-        (lambda: nn.Conv2d(4, 6, 3, groups=2), ValueError, "groups must be 1, or in_channels"),
+        (lambda: nn.Conv2d(4, 7, 3, groups=2), ValueError, "groups must divide the channels"),
         (
             lambda: nn.Conv2d(1, 1, 9)(pg.ones((1, 1, 5, 5))),
             pg.ShapeError,

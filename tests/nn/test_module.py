@@ -101,7 +101,8 @@ def test_repr_shows_the_tree():
 
 def test_repr_tells_options() -> None:
     assert repr(nn.Dropout(0.5)) == "Dropout(p=0.5)"
-    assert repr(nn.MaxPool2d(2)) == "MaxPool2d(kernel_size=(2, 2), stride=(2, 2), padding=(0, 0))"
+    options = "kernel_size=(2, 2), stride=(2, 2), padding=(0, 0), ceil_mode=False"
+    assert repr(nn.MaxPool2d(2)) == f"MaxPool2d({options})"
     shapes = "weight=(3, 2, 3, 3), bias=(3,)"
     assert repr(nn.Conv2d(2, 3, 3)) == f"Conv2d({shapes})"
     assert repr(nn.Conv2d(2, 3, 3, padding=1)) == f"Conv2d({shapes}, padding=(1, 1))"

@@ -48,7 +48,6 @@ LAYERS = {
     "ChannelShuffle": _SHUFFLED,
     "Container": "nn.Module",
     "Conv3d": "ops.conv_3d",
-    "ConvTranspose1d": "ops.conv_transpose_1d",
     "CrossMapLRN2d": "nn.BatchNorm2d: ggml has no sum over neighbouring channels",
     "DataParallel": "train.Trainer(distributed='auto'), or pg.distributed",
     "EmbeddingBag": "nn.Embedding(n, d)(ids).mean(dim=1)",
@@ -65,8 +64,10 @@ LAYERS = {
     "MultiLabelMarginLoss": "nn.MultiLabelSoftMarginLoss, or a sum of F.relu(1 - differences)",
     "MultiMarginLoss": _MARGINS,
     "NLLLoss2d": "nn.NLLLoss",
-    "ParameterDict": "attributes: each Parameter of a module is found by itself",
-    "ParameterList": "attributes: each Parameter of a module is found by itself",
+    "ParameterDict": "setattr(self, name, nn.Parameter(values)) of each: attributes are found by"
+    " themselves",
+    "ParameterList": "setattr(self, f'weight{i}', nn.Parameter(values)) of each: attributes are"
+    " found by themselves",
     "RReLU": _RANDOM_SLOPE,
     "Softmax2d": "nn.Softmax(dim=1)",
     "SyncBatchNorm": "nn.BatchNorm2d, whose statistics are those of a rank's own rows",
@@ -91,7 +92,6 @@ FUNCTIONS = {
     "channel_shuffle": _SHUFFLED,
     "conv3d": "ops.conv_3d",
     "conv_tbc": "F.conv1d of x.permute(1, 2, 0)",
-    "conv_transpose1d": "ops.conv_transpose_1d",
     "ctc_loss": _NO_CTC,
     "embedding_bag": "F.embedding(ids, weight).mean(dim=1)",
     "feature_alpha_dropout": "F.dropout, whose zeros change the mean",

@@ -52,16 +52,13 @@ from ..losses.margins import (
     triplet_margin_loss,
 )
 from .activations import dropout, elu, gelu, glu, leaky_relu, mish, softplus
-from .images import conv_transpose2d, interpolate
+from .convolution import conv1d, conv2d
+from .images import conv_transpose1d, conv_transpose2d, interpolate
 from .norms import batch_norm, group_norm, layer_norm, rms_norm
 from .operations import (
     adaptive_avg_pool2d,
-    avg_pool2d,
-    conv1d,
-    conv2d,
     cosine_similarity,
     embedding,
-    max_pool2d,
     normalize,
     one_hot,
     pad,
@@ -79,13 +76,12 @@ from .piecewise import (
     tanhshrink,
     threshold,
 )
+from .pooling import avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
 from .sequences import (
     adaptive_avg_pool1d,
-    avg_pool1d,
     dropout1d,
     dropout2d,
     instance_norm,
-    max_pool1d,
     pairwise_distance,
     pixel_shuffle,
     pixel_unshuffle,
@@ -103,6 +99,7 @@ __all__ = [
     "celu",
     "conv1d",
     "conv2d",
+    "conv_transpose1d",
     "conv_transpose2d",
     "cosine_embedding_loss",
     "cosine_similarity",

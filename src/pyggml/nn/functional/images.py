@@ -14,7 +14,7 @@ from ...ops.convolution import check_pair
 from ...ops.operands import need_ndim, need_tensor
 from ...tensors import Tensor
 
-__all__ = ["check_margins", "conv_transpose2d", "interpolate"]
+__all__ = ["check_margins", "conv_transpose1d", "conv_transpose2d", "interpolate"]
 
 
 @composed
@@ -63,6 +63,42 @@ def conv_transpose2d(
     if need_tensor(who, "bias", bias).shape != weight.shape[1:2]:
         raise ShapeError(f"{who}: bias must be {weight.shape[1:2]}; got {bias.shape}")
     return y + bias.reshape(-1, 1, 1)
+
+
+@composed
+def conv_transpose1d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int = 1,
+    padding: int = 0,
+    output_padding: int = 0,
+) -> Tensor:
+    """Lengthen sequences by kernels: the gradient of a convolution by its input.
+
+    Args:
+        x: f32 sequences.
+        weight: kernels.
+        bias: of each channel of the result; None adds none.
+        stride, padding, output_padding: see `conv_transpose2d`.
+
+    Shape:
+        x (B, C, T), weight (C, O, K), bias (O,) -> (B, O, OT),
+        OT = (T - 1) stride - 2 padding + K + output_padding
+
+    Source: ggml_conv_transpose_2d_p0; torch.nn.functional.conv_transpose1d.
+
+    Example:
+        >>> conv_transpose1d(ones((2, 3, 5)), ones((3, 8, 4)), stride=2, padding=1).shape
+        (2, 8, 10)
+    """
+    who = "conv_transpose1d"
+    need_ndim(who, "x", x, 3)
+    need_ndim(who, "weight", need_tensor(who, "weight", weight), 3)
+    cut = whole(who, "padding", padding, 0)
+    kept = whole(who, "output_padding", output_padding, 0)
+    rows, kernels = ops.unsqueeze(x, 2), ops.unsqueeze(weight, 2)
+    return ops.squeeze(conv_transpose2d(rows, kernels, bias, stride, (0, cut), (0, kept)), 2)
 
 
 def check_margins(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Convolutions, pooling and attention with the arguments of PyTorch's functions."""
+"""Tables, padding, means of windows and attention with the arguments of PyTorch's functions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ... import ops
 from ...backend.device import Device
 from ...checks import choice, flag, number, whole
 from ...errors import ShapeError, composed, fitting
-from ...ops.convolution import LARGEST, check_padding
-from ...ops.operands import need_float, need_ndim, need_tensor
-from ...tensors import Tensor, arange, tensor
+from ...ops.convolution import LARGEST
+from ...ops.operands import need_float, need_ndim
+from ...tensors import Tensor, arange, tensor, without_gradient
 from ...tensors.create import check_room
 from ...tensors.on_demand import on_demand
 from ...tensors.truth import as_mask_of
@@ -24,12 +24,8 @@ from .masking import addend
 
 __all__ = [
     "adaptive_avg_pool2d",
-    "avg_pool2d",
-    "conv1d",
-    "conv2d",
     "cosine_similarity",
     "embedding",
-    "max_pool2d",
     "normalize",
     "one_hot",
     "pad",
@@ -87,17 +83,30 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
 
 
 @composed
-def embedding(ids: Tensor, weight: Tensor) -> Tensor:
+def embedding(ids: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
     """Look rows of a table up by number; see `ops.get_rows`.
 
+    Args:
+        ids: i32 numbers of rows.
+        weight: the table.
+        padding_idx: number of a row that gets no gradient; below 0 it counts from the end.
+
     Shape:
-        ids (...) i32, weight (V, C) -> (..., C)
+        ids (...), weight (V, C) -> (..., C)
+
+    Raises:
+        ValueError: there is no row padding_idx.
 
     Example:
         >>> embedding(tensor([0, 2]), ones((3, 4))).shape
         (2, 4)
     """
-    return ops.get_rows(weight, ids)
+    found = ops.get_rows(weight, ids)
+    if padding_idx is None:
+        return found
+    count = weight.shape[0]
+    at = whole("embedding", "padding_idx", padding_idx, -count, count - 1) % count
+    return ops.where(ops.unsqueeze(ops.eq(ids, at), -1), without_gradient(found), found)
 
 
 @composed
@@ -137,7 +146,8 @@ def pad(x: Tensor, pad: Any, mode: str = "constant", value: float = 0.0) -> Tens
 
     Args:
         x: f32.
-        pad: elements before and after the last axis, then of the one before it, and so on.
+        pad: elements before and after the last axis, then of the one before it, and so on. Numbers
+            below 0 cut elements off.
         mode: "constant", "reflect" (without the edge), "replicate" (the edge) or "circular".
         value: of "constant".
 
@@ -155,6 +165,10 @@ def pad(x: Tensor, pad: Any, mode: str = "constant", value: float = 0.0) -> Tens
     if not isinstance(pad, (list, tuple)) or len(pad) % 2:
         raise TypeError(f"pad: pad must be a list of pairs, the last axis first; got {pad!r}")
     pairs = [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
+    if any(isinstance(n, int) and n < 0 for n in pad):
+        x, pairs = _cropped(x, pairs), [(max(a, 0), max(b, 0)) for a, b in pairs]
+        if not any(map(any, pairs)):
+            return x
     if mode == "circular":
         return ops.pad(x, pairs, "circular")
     if mode != "constant":
@@ -167,6 +181,22 @@ def pad(x: Tensor, pad: Any, mode: str = "constant", value: float = 0.0) -> Tens
     if level == 1:
         as_mask_of(x.node, padded.node)
     return padded
+
+
+def _cropped(x: Tensor, pairs: list[tuple[Any, Any]]) -> Tensor:
+    """Cut off the elements for which the widths are below 0."""
+    if len(pairs) > need_float("pad", "x", x).ndim:
+        raise ShapeError(f"pad: there must be at most a pair for each axis; got {len(pairs)}")
+    window = [slice(None)] * x.ndim
+    for axis, pair in enumerate(pairs, x.ndim - len(pairs)):
+        before, after = (max(0, -whole("pad", "pad", n, -LARGEST, LARGEST)) for n in pair)
+        if before + after >= x.shape[axis]:
+            raise ShapeError(
+                f"pad: an element of each axis must be left; got {pair} for an extent of "
+                f"{x.shape[axis]}"
+            )
+        window[axis] = slice(before, x.shape[axis] - after)
+    return x[tuple(window)]
 
 
 def _repeated(x: Tensor, pairs: list[tuple[Any, Any]], mode: Any) -> Tensor:
@@ -183,106 +213,6 @@ def _repeated(x: Tensor, pairs: list[tuple[Any, Any]], mode: Any) -> Tensor:
             places = np.pad(np.arange(x.shape[axis], dtype=np.int32), widths, mode)
             x = ops.index_select(x, axis, places)
     return x
-
-
-def _with_bias(y: Tensor, bias: Tensor | None) -> Tensor:
-    """Add one number to each channel, the second axis."""
-    if bias is None:
-        return y
-    return ops.add(y, ops.reshape(bias, (1, bias.numel(), *(1,) * (y.ndim - 2))))
-
-
-@on_demand
-@composed
-def conv1d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: int = 1,
-    padding: int | str = 0,
-    dilation: int = 1,
-) -> Tensor:
-    """Convolve sequences with a kernel; see `ops.conv_1d`.
-
-    `padding` may be "valid", none, or "same", which keeps T.
-
-    Shape:
-        x (N, C, T), weight (O, C, K), bias (O,) -> (N, O, OT)
-
-    Example:
-        >>> conv1d(ones((1, 2, 5)), ones((3, 2, 3))).shape
-        (1, 3, 3)
-    """
-    need_ndim("conv1d", "weight", need_tensor("conv1d", "weight", weight), 3)
-    zeros: Any = check_padding("conv1d", padding, weight.shape[2:], stride, dilation)
-    return _with_bias(ops.conv_1d(x, weight, stride, zeros, dilation), bias)
-
-
-@on_demand
-@composed
-def conv2d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Convolve images with a kernel; see `ops.conv_2d`.
-
-    Args:
-        x: f32 images.
-        weight: f32 kernel.
-        bias: for each channel of the result.
-        stride, padding, dilation: one number, or one for rows and one for columns. Padding may be
-            "valid", none, or "same", which keeps the size.
-        groups: 1, or the number of channels: each has a kernel of its own.
-
-    Shape:
-        x (N, C, H, W), weight (O, C / groups, KH, KW), bias (O,) -> (N, O, OH, OW)
-
-    Raises:
-        ShapeError: the channels differ, or the images are smaller than the kernel.
-        ValueError: groups is neither 1 nor C = O.
-
-    Example:
-        >>> conv2d(ones((1, 2, 5, 5)), ones((3, 2, 3, 3)), padding=1).shape
-        (1, 3, 5, 5)
-    """
-    need_ndim("conv2d", "weight", need_tensor("conv2d", "weight", weight), 4)
-    padding = check_padding("conv2d", padding, weight.shape[2:], stride, dilation)
-    if whole("conv2d", "groups", groups, 1) == 1:
-        return _with_bias(ops.conv_2d(x, weight, stride, padding, dilation), bias)
-    need_ndim("conv2d", "x", need_float("conv2d", "x", x), 4)
-    if groups != x.shape[1] or weight.shape[:2] != (groups, 1):
-        raise ValueError(
-            "conv2d: groups must be 1, or the channels of x and of weight (C, 1, KH, KW); got"
-            f" groups={groups}, x.shape={x.shape}, weight.shape={weight.shape}"
-        )
-    return _with_bias(ops.conv_2d_dw(x, weight, stride, padding, dilation), bias)
-
-
-@on_demand
-@composed
-def max_pool2d(x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Tensor:
-    """Take the largest of each window; see `ops.pool_2d`.
-
-    Shape:
-        x (N, C, H, W) -> (N, C, OH, OW)
-
-    Example:
-        >>> max_pool2d(ones((1, 2, 4, 4)), 2).shape
-        (1, 2, 2, 2)
-    """
-    return ops.pool_2d(x, kernel_size, stride, padding, "max")
-
-
-@on_demand
-@composed
-def avg_pool2d(x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Tensor:
-    """Take the mean of each window, where padding counts as 0; see `ops.pool_2d`."""
-    return ops.pool_2d(x, kernel_size, stride, padding, "avg")
 
 
 @composed
@@ -360,6 +290,7 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Tensor:
     """softmax(query @ keyᵀ · scale + attn_mask) @ value, for each head.
 
@@ -370,6 +301,8 @@ def scaled_dot_product_attention(
         dropout_p: probability with which weights are dropped; see `ops.dropout`.
         is_causal: hide what comes later.
         scale: None is 1 / sqrt(D).
+        enable_gqa: taken as PyTorch takes it; a key-value head serves several query heads in both
+            cases.
 
     Shape:
         query (B, H, T, D), key and value (B, G, S, D), attn_mask (T, S) -> (B, H, T, D)
@@ -388,6 +321,7 @@ def scaled_dot_product_attention(
     """
     for name, x in (("query", query), ("key", key), ("value", value)):
         need_ndim("scaled_dot_product_attention", name, x, 2, 3, 4)
+    flag("scaled_dot_product_attention", "enable_gqa", enable_gqa)
     scores = (*query.shape[:-1], key.shape[-2])
     mask = None
     if attn_mask is not None:

@@ -15,56 +15,13 @@ from .operations import adaptive_avg_pool2d
 
 __all__ = [
     "adaptive_avg_pool1d",
-    "avg_pool1d",
     "dropout1d",
     "dropout2d",
     "instance_norm",
-    "max_pool1d",
     "pairwise_distance",
     "pixel_shuffle",
     "pixel_unshuffle",
 ]
-
-
-def _pooled(
-    who: str, x: Tensor, kernel: int, stride: int | None, padding: int, kind: str
-) -> Tensor:
-    need_ndim(who, "x", need_float(who, "x", x), 3)
-    size = whole(who, "kernel_size", kernel, 1)
-    step = size if stride is None else whole(who, "stride", stride, 1)
-    zeros = whole(who, "padding", padding, 0)
-    rows = ops.pool_2d(ops.unsqueeze(x, 2), (1, size), (1, step), (0, zeros), kind)
-    return ops.squeeze(rows, 2)
-
-
-@on_demand
-@composed
-def max_pool1d(x: Tensor, kernel_size: int, stride: int | None = None, padding: int = 0) -> Tensor:
-    """Take the largest of each window of sequences.
-
-    Shape:
-        x (N, C, T) -> (N, C, OT)
-
-    Example:
-        >>> max_pool1d(ones((1, 2, 6)), 2).shape
-        (1, 2, 3)
-    """
-    return _pooled("max_pool1d", x, kernel_size, stride, padding, "max")
-
-
-@on_demand
-@composed
-def avg_pool1d(x: Tensor, kernel_size: int, stride: int | None = None, padding: int = 0) -> Tensor:
-    """Take the mean of each window of sequences, where padding counts as 0.
-
-    Shape:
-        x (N, C, T) -> (N, C, OT)
-
-    Example:
-        >>> avg_pool1d(ones((1, 2, 6)), 2).shape
-        (1, 2, 3)
-    """
-    return _pooled("avg_pool1d", x, kernel_size, stride, padding, "avg")
 
 
 @composed

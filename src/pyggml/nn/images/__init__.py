@@ -31,7 +31,7 @@ from .sequences import (
     UpsamplingNearest2d,
 )
 from .sizes import AdaptiveAvgPool2d, Unflatten
-from .upsampling import ConvTranspose2d, Upsample
+from .upsampling import ConvTranspose1d, ConvTranspose2d, Upsample
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -46,6 +46,7 @@ __all__ = [
     "ConstantPad2d",
     "Conv1d",
     "Conv2d",
+    "ConvTranspose1d",
     "ConvTranspose2d",
     "CosineSimilarity",
     "Dropout1d",

@@ -11,7 +11,8 @@ from ...errors import ShapeError
 from ...ops.convolution import check_padding, check_pair
 from ...ops.operands import need_tensor
 from ...tensors import Tensor
-from .. import init
+from .. import functional, init
+from ..functional.convolution import check_groups, convolved
 from ..layers import check_sizes
 from ..module import Module, Parameter
 
@@ -28,17 +29,18 @@ class Conv2d(Module):
         stride: likewise.
         padding: zeros around the image, likewise; "valid" for none, "same" to keep the size.
         dilation: distance of the kernel's elements, likewise.
-        groups: 1, or C with O = C: each channel has a kernel of its own (depthwise).
+        groups: parts of the channels, each with kernels of its own; it divides C and O. C of them
+            make a depthwise convolution.
         bias: learn a bias for each channel.
-        init_weight: initialiser of the (O, C * KH * KW) weight; None is uniform within
-            1 / sqrt(C * KH * KW), as is the bias.
+        init_weight: initialiser of the (O, C / groups * KH * KW) weight; None is uniform within
+            1 / sqrt(C / groups * KH * KW), as is the bias.
 
     Shape:
         x (B, C, H, W) -> (B, O, OH, OW), OH = (H + 2 padding - dilation (KH - 1) - 1) / stride + 1
 
     Raises:
         TypeError: an argument is of a wrong kind.
-        ValueError: a size is out of range, or groups is neither 1 nor C = O.
+        ValueError: a size is out of range, or groups does not divide C and O.
 
     Source: ggml_im2col, ggml_mul_mat; depthwise ggml_conv_2d_dw_direct.
 
@@ -63,18 +65,13 @@ class Conv2d(Module):
             "Conv2d", in_channels=in_channels, out_channels=out_channels, groups=groups
         )
         learns_bias = checks.flag("Conv2d", "bias", bias)
-        if groups != 1 and not groups == in_channels == out_channels:
-            raise ValueError(
-                "Conv2d: groups must be 1, or in_channels = out_channels for a depthwise "
-                f"convolution; got {groups} with {in_channels} and {out_channels} channels"
-            )
+        self.groups = check_groups("Conv2d", groups, in_channels, out_channels)
         self.stride = check_pair("Conv2d", "stride", stride, 1)
         self.dilation = check_pair("Conv2d", "dilation", dilation, 1)
-        self.depthwise = groups != 1
         size = check_pair("Conv2d", "kernel_size", kernel_size, 1)
         padding = check_padding("Conv2d", padding, size, stride, dilation)
         self.padding = check_pair("Conv2d", "padding", padding, 0)
-        fan_in = (1 if self.depthwise else in_channels) * math.prod(size)
+        fan_in = in_channels // groups * math.prod(size)
         bound = 1.0 / math.sqrt(fan_in)
         drawn = (init_weight or init.uniform(-bound, bound))((out_channels, fan_in))
         first = init.constant(0.0) if init_weight else init.uniform(-bound, bound)
@@ -83,8 +80,8 @@ class Conv2d(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the convolved images."""
-        convolve = ops.conv_2d_dw if self.depthwise else ops.conv_2d
-        y = convolve(x, self.weight, self.stride, self.padding, self.dilation)
+        options = self.stride, self.padding, self.dilation
+        y = convolved("Conv2d", x, self.weight, *options, self.groups)
         return y if self.bias is None else y + self.bias.reshape(-1, 1, 1)
 
 
@@ -98,16 +95,17 @@ class Conv1d(Module):
         stride: how far the kernel moves.
         padding: zeros at both ends; "valid" for none, "same" to keep T.
         dilation: distance of the kernel's elements.
+        groups: parts of the channels, each with kernels of its own; it divides C and O.
         bias: learn a bias for each channel.
-        init_weight: initialiser of the (O, C * K) weight; None is uniform within 1 / sqrt(C * K),
-            as is the bias.
+        init_weight: initialiser of the (O, C / groups * K) weight; None is uniform within
+            1 / sqrt(C / groups * K), as is the bias.
 
     Shape:
         x (B, C, T) -> (B, O, OT), OT = (T + 2 padding - dilation (K - 1) - 1) / stride + 1
 
     Raises:
         TypeError: an argument is of a wrong kind.
-        ValueError: a size is out of range.
+        ValueError: a size is out of range, or groups does not divide C and O.
 
     Source: ggml_im2col, ggml_mul_mat; torch.nn.Conv1d.
 
@@ -124,6 +122,7 @@ class Conv1d(Module):
         stride: int = 1,
         padding: int | str = 0,
         dilation: int = 1,
+        groups: int = 1,
         bias: bool = True,
         init_weight: init.Initializer | None = None,
     ) -> None:
@@ -131,20 +130,21 @@ class Conv1d(Module):
             "Conv1d", in_channels=in_channels, out_channels=out_channels, kernel_size=kernel_size,
             stride=stride, dilation=dilation,
         )  # fmt: skip
+        self.groups = check_groups("Conv1d", groups, in_channels, out_channels)
         padding = check_padding("Conv1d", padding, (kernel_size,), stride, dilation)
         self.padding = checks.whole("Conv1d", "padding", padding, 0)
         learns_bias = checks.flag("Conv1d", "bias", bias)
-        bound = 1.0 / math.sqrt(in_channels * kernel_size)
-        drawn = (init_weight or init.uniform(-bound, bound))(
-            (out_channels, in_channels * kernel_size)
-        )
+        fan_in = in_channels // groups * kernel_size
+        bound = 1.0 / math.sqrt(fan_in)
+        drawn = (init_weight or init.uniform(-bound, bound))((out_channels, fan_in))
         first = init.constant(0.0) if init_weight else init.uniform(-bound, bound)
-        self.weight = Parameter(drawn.reshape(out_channels, in_channels, kernel_size))
+        self.weight = Parameter(drawn.reshape(out_channels, -1, kernel_size))
         self.bias = Parameter(first((out_channels,))) if learns_bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the convolved sequences."""
-        y = ops.conv_1d(x, self.weight, self.stride, self.padding, self.dilation)
+        options = self.stride, self.padding, self.dilation
+        y = convolved("Conv1d", x, self.weight, *options, self.groups)
         return y if self.bias is None else y + self.bias.reshape(-1, 1)
 
 
@@ -155,6 +155,7 @@ class MaxPool2d(Module):
         kernel_size: window, one number or rows and columns.
         stride: None is the kernel.
         padding: around the image, below the kernel; it is never the largest.
+        ceil_mode: make windows at the end that are not whole.
 
     Shape:
         x (B, C, H, W) -> (B, C, OH, OW)
@@ -170,9 +171,9 @@ class MaxPool2d(Module):
         (1, 3, 2, 3)
     """
 
-    _kind = "max"
-
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+    def __init__(
+        self, kernel_size: Any, stride: Any = None, padding: Any = 0, *, ceil_mode: bool = False
+    ) -> None:
         who = type(self).__name__
         self.kernel_size = check_pair(who, "kernel_size", kernel_size, 1)
         self.stride = self.kernel_size if stride is None else check_pair(who, "stride", stride, 1)
@@ -181,19 +182,24 @@ class MaxPool2d(Module):
             raise ShapeError(
                 f"{who}: padding must be below kernel_size; got {padding}, {kernel_size}"
             )
+        self.ceil_mode = checks.flag(who, "ceil_mode", ceil_mode)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the pooled images."""
-        return ops.pool_2d(x, self.kernel_size, self.stride, self.padding, self._kind)
+        window = self.kernel_size, self.stride, self.padding
+        return functional.max_pool2d(x, *window, ceil_mode=self.ceil_mode)
 
 
 class AvgPool2d(MaxPool2d):
-    """The mean of each window; padding counts as zeros.
+    """The mean of each window.
 
     Args:
         kernel_size: window, one number or rows and columns.
         stride: None is the kernel.
         padding: around the image, below the kernel.
+        ceil_mode: make windows at the end that are not whole.
+        count_include_pad: padding counts as zeros; False leaves it out of the means.
+        divisor_override: what the sum of a window is divided by; None is how much it counts.
 
     Shape:
         x (B, C, H, W) -> (B, C, OH, OW)
@@ -209,7 +215,29 @@ class AvgPool2d(MaxPool2d):
         (1, 3, 2, 3)
     """
 
-    _kind = "avg"
+    def __init__(
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        who = type(self).__name__
+        super().__init__(kernel_size, stride, padding, ceil_mode=ceil_mode)
+        self.count_include_pad = checks.flag(who, "count_include_pad", count_include_pad)
+        self.divisor_override = (
+            None
+            if divisor_override is None
+            else checks.whole(who, "divisor_override", divisor_override, 1)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the pooled images."""
+        window = self.kernel_size, self.stride, self.padding
+        counts = self.ceil_mode, self.count_include_pad, self.divisor_override
+        return functional.avg_pool2d(x, *window, *counts)
 
 
 class GlobalAvgPool2d(Module):

@@ -33,6 +33,7 @@ class BatchNorm2d(Module):
         eps: added to the variance, > 0.
         momentum: of the running statistics, from 0 to 1; None makes them the mean of all batches.
         affine: learn scale and bias.
+        track_running_stats: False keeps none, and normalises by the batch in `eval()` as well.
 
     Shape:
         x (B, C, H, W) -> as x
@@ -61,9 +62,10 @@ class BatchNorm2d(Module):
         eps: float = 1e-5,
         momentum: float | None = 0.1,
         affine: bool = True,
+        track_running_stats: bool = True,
     ) -> None:
         who = type(self).__name__
-        (num_features,) = check_sizes(who, num_features=num_features)
+        (self.num_features,) = (num_features,) = check_sizes(who, num_features=num_features)
         learns = checks.flag(who, "affine", affine)
         self.eps = check_eps(who, eps)
         self.momentum = (
@@ -71,6 +73,10 @@ class BatchNorm2d(Module):
         )
         self.weight = Parameter(init.constant(1.0)((num_features,))) if learns else None
         self.bias = Parameter(init.constant(0.0)((num_features,))) if learns else None
+        if not checks.flag(who, "track_running_stats", track_running_stats):
+            for name in ("running_mean", "running_var", "num_batches_tracked"):
+                self.register_buffer(name, None)
+            return
         self.register_buffer("running_mean", zeros((num_features,)))
         self.register_buffer("running_var", tensor(init.constant(1.0)((num_features,))))
         # f32 counts batches exactly up to 2^24, and PyTorch takes it for its whole number.
@@ -78,13 +84,15 @@ class BatchNorm2d(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised, scaled and shifted `x`."""
-        who, channels = type(self).__name__, self.running_mean.shape[0]
+        who, channels = type(self).__name__, self.num_features
         need_tensor(who, "x", x)
         fits = x.ndim in (1 + axes.count(",") for axes in self._axes)
         if not fits or x.shape[1] != channels:
             axes = " or ".join(self._axes)
             raise ShapeError(f"{who}: x must be {axes} with C={channels}; got {x.shape}")
         statistics = self.running_mean, self.running_var, self.weight, self.bias
+        if self.num_batches_tracked is None:
+            return functional.batch_norm(x, *statistics, True, eps=self.eps)
         if not self.training:
             return functional.batch_norm(x, *statistics, eps=self.eps)
         batches = self.num_batches_tracked + 1.0
@@ -101,6 +109,7 @@ class BatchNorm1d(BatchNorm2d):
         eps: added to the variance, > 0.
         momentum: of the running statistics, from 0 to 1; None makes them the mean of all batches.
         affine: learn scale and bias.
+        track_running_stats: False keeps none, and normalises by the batch in `eval()` as well.
 
     Shape:
         x (B, C) or (B, C, L) -> as x

@@ -38,6 +38,7 @@ class MaxPool1d(Module):
         kernel_size: the window.
         stride: None is the window.
         padding: at both ends; it is never the largest.
+        ceil_mode: make windows at the end that are not whole.
 
     Shape:
         x (N, C, T) -> (N, C, OT)
@@ -49,32 +50,57 @@ class MaxPool1d(Module):
 
     RECORDS_LITTLE = True
 
-    def __init__(self, kernel_size: int, stride: int | None = None, padding: int = 0) -> None:
+    def __init__(
+        self,
+        kernel_size: int,
+        stride: int | None = None,
+        padding: int = 0,
+        *,
+        ceil_mode: bool = False,
+    ) -> None:
         who = type(self).__name__
         self.kernel_size = checks.whole(who, "kernel_size", kernel_size, 1)
         self.stride = self.kernel_size if stride is None else checks.whole(who, "stride", stride, 1)
         self.padding = checks.whole(who, "padding", padding, 0, self.kernel_size - 1)
+        self.ceil_mode = checks.flag(who, "ceil_mode", ceil_mode)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the pooled sequences."""
-        return functional.max_pool1d(x, self.kernel_size, self.stride, self.padding)
+        window = self.kernel_size, self.stride, self.padding
+        return functional.max_pool1d(x, *window, ceil_mode=self.ceil_mode)
 
 
 class AvgPool1d(MaxPool1d):
-    """The mean of each window of sequences; padding counts as zeros.
+    """The mean of each window of sequences.
 
     Args:
         kernel_size: the window.
         stride: None is the window.
         padding: at both ends.
+        ceil_mode: make windows at the end that are not whole.
+        count_include_pad: padding counts as zeros; False leaves it out of the means.
 
     Shape:
         x (N, C, T) -> (N, C, OT)
     """
 
+    def __init__(
+        self,
+        kernel_size: int,
+        stride: int | None = None,
+        padding: int = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__(kernel_size, stride, padding, ceil_mode=ceil_mode)
+        self.count_include_pad = checks.flag(
+            type(self).__name__, "count_include_pad", count_include_pad
+        )
+
     def forward(self, x: Tensor) -> Tensor:
         """Return the pooled sequences."""
-        return functional.avg_pool1d(x, self.kernel_size, self.stride, self.padding)
+        window = self.kernel_size, self.stride, self.padding
+        return functional.avg_pool1d(x, *window, self.ceil_mode, self.count_include_pad)
 
 
 class AdaptiveAvgPool1d(Module):

@@ -16,7 +16,7 @@ from ..functional.images import check_margins
 from ..layers import check_sizes
 from ..module import Module, Parameter
 
-__all__ = ["ConvTranspose2d", "Upsample"]
+__all__ = ["ConvTranspose1d", "ConvTranspose2d", "Upsample"]
 
 
 class ConvTranspose2d(Module):
@@ -79,6 +79,70 @@ class ConvTranspose2d(Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the enlarged images."""
         return functional.conv_transpose2d(
+            x, self.weight, self.bias, self.stride, self.padding, self.output_padding
+        )
+
+
+class ConvTranspose1d(Module):
+    """Lengthen sequences by trained kernels: the gradient of a convolution by its input.
+
+    Args:
+        in_channels: C.
+        out_channels: O.
+        kernel_size: K.
+        stride: how many elements of the output lie between those of the input.
+        padding: elements to cut off at both ends, below the kernel.
+        output_padding: elements to keep of those that the padding cuts off at the end; below the
+            stride.
+        bias: learn a bias for each channel.
+        init_weight: initialiser of the (C, O * K) weight; None is uniform within 1 / sqrt(O * K),
+            as is the bias.
+
+    Shape:
+        x (B, C, T) -> (B, O, OT), OT = (T - 1) stride - 2 padding + K + output_padding
+
+    Raises:
+        TypeError: an argument is of a wrong kind.
+        ValueError: a size is out of range.
+        ShapeError: nothing is left of a sequence.
+
+    Source: ggml_conv_transpose_2d_p0; torch.nn.ConvTranspose1d.
+
+    Example:
+        >>> ConvTranspose1d(3, 8, 4, stride=2, padding=1)(ones((2, 3, 5))).shape
+        (2, 8, 10)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        stride: int = 1,
+        padding: int = 0,
+        output_padding: int = 0,
+        bias: bool = True,
+        init_weight: init.Initializer | None = None,
+    ) -> None:
+        who = "ConvTranspose1d"
+        in_channels, out_channels, size, self.stride = check_sizes(
+            who, in_channels=in_channels, out_channels=out_channels, kernel_size=kernel_size,
+            stride=stride,
+        )  # fmt: skip
+        self.padding = checks.whole(who, "padding", padding, 0)
+        self.output_padding = checks.whole(who, "output_padding", output_padding, 0)
+        margins = (0, self.padding), (0, self.output_padding)
+        check_margins(who, (1, size), self.stride, *margins)
+        learns_bias = checks.flag(who, "bias", bias)
+        bound = 1.0 / math.sqrt(out_channels * size)
+        drawn = (init_weight or init.uniform(-bound, bound))((in_channels, out_channels * size))
+        first = init.constant(0.0) if init_weight else init.uniform(-bound, bound)
+        self.weight = Parameter(drawn.reshape(in_channels, out_channels, size))
+        self.bias = Parameter(first((out_channels,))) if learns_bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the longer sequences."""
+        return functional.conv_transpose1d(
             x, self.weight, self.bias, self.stride, self.padding, self.output_padding
         )
 

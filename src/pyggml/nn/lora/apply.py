@@ -61,7 +61,7 @@ def apply_lora(
             embedding's adapter drops none.
         targets: names of layers, each the end of a path (`q_proj`) or a glob for all of it
             (`model.layers.1?.*`); or "all-linear": every `Linear` but the head, and a mixture's
-            routers. Linear layers, embeddings, convolutions that are not depthwise, and the
+            routers. Linear layers, embeddings, convolutions without groups, and the
             stacked matrices of experts can be named, and the head of a language model.
         use_rslora: scale is alpha / sqrt(rank) instead of alpha / rank.
         use_dora: train the norms of the weights' rows by themselves; for linear layers and

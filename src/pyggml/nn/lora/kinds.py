@@ -93,7 +93,7 @@ class LoRAConv2d(LoRALayer, Conv2d):
     y = conv(x) + scale * conv_1x1(conv(dropout(x); A); B)
 
     Args:
-        layer: what is adapted; its kernels are shared. Depthwise ones cannot be adapted.
+        layer: what is adapted; its kernels are shared. Those with groups cannot be adapted.
         rank: channels between A and B.
         alpha: scale times rank.
         dropout: probability that an element of A's input is dropped.
@@ -105,7 +105,7 @@ class LoRAConv2d(LoRALayer, Conv2d):
 
     Raises:
         TypeError: layer is no Conv2d, or a subclass.
-        ValueError: it is depthwise or adapted already, or a number is out of range.
+        ValueError: it has groups or is adapted already, or a number is out of range.
 
     Example:
         >>> LoRAConv2d(Conv2d(3, 8, 3, padding=1), rank=2)(ones((2, 3, 5, 5))).shape
@@ -124,10 +124,10 @@ class LoRAConv2d(LoRALayer, Conv2d):
     @classmethod
     def check(cls, who: str, layer: Any, rank: int, path: str = "the layer") -> None:
         """Raise a ValueError for a layer that cannot be adapted, or not with this rank."""
-        if layer.depthwise:
+        if layer.groups > 1:
             raise ValueError(
-                f"{who}: convolutions that are adapted must not be depthwise; got {path}: leave it "
-                "out of targets"
+                f"{who}: convolutions that are adapted must have groups=1; got "
+                f"{layer.groups} at {path}: leave it out of targets"
             )
         super().check(who, layer, rank, path)
 
