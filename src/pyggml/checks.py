@@ -310,8 +310,11 @@ def instance(who: str, name: str, value: Any, kind: type[_T], cure: str = "") ->
     """
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIO" else "a"
+        given = value if isinstance(value, type) else type(value)
+        of = f"{given.__module__.partition('.')[0]}." if given.__name__ == kind.__name__ else ""
+        got = f"the class {given.__name__}" if given is value else of + given.__name__
         raise TypeError(
-            f"{who}: {name} must be {article} {kind.__name__}; got {type(value).__name__}"
+            f"{who}: {name} must be {article} {kind.__name__}; got {got}"
             + (f"; {cure}" if cure else "")
         )
     return value

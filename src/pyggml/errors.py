@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+from .absent.keywords import by_place as placed_instead
 from .absent.keywords import given_twice, instead_of, renamed
 
 __all__ = [
@@ -253,7 +254,9 @@ def _own_call(
     if found is None or rest in found:
         text = f"{who}: {_CALL.sub('', str(error))}; it takes {_signature(fn)}"
         unknown = _UNKNOWN.search(text)
-        cure = unknown and instead_of(who, unknown[1])
+        cure = instead_of(who, unknown[1]) if unknown else None
+        if " positional argument" in text and "but" in text:
+            cure = placed_instead(who)
         error.args = (f"{text}: use {cure}" if cure else text,)
         return None
     return args, found

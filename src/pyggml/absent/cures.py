@@ -104,6 +104,8 @@ _FUNCTION = {
     "column_stack": "pg.stack(vectors, dim=1), or pg.hstack of matrices",
     "combinations": "x[ids] of itertools.combinations(range(n), 2)",
     "cross": "np.cross(a.numpy(), b.numpy())",
+    "GradScaler": "optimizer.step(clip=1.0): pg.autocast('bf16') needs no scaler, and"
+    " train.Trainer(…, precision='f16') has one",
     "amp": "pg.autocast('bf16'), or train.Trainer(…, precision='bf16')",
     "distributions": "pg.random_generator(), NumPy's, and the losses of pg.nn",
     "cuda": "pg.device('auto') for the best one, pg.devices(), x.to('cuda'), model.to('cuda')",
@@ -163,7 +165,8 @@ _FUNCTION = {
     "logspace": "pg.tensor(np.logspace(a, b, n))",
     "manual_seed": "pg.seed(0)",
     "masked_scatter": "numbers = x.numpy(), then numbers[mask] = values",
-    "median": "x.flatten().sort().values[(x.numel() - 1) // 2]",
+    "median": "x.flatten().sort().values[(x.numel() - 1) // 2]; along an axis"
+    " x.sort(dim).values.select(dim, (x.size(dim) - 1) // 2)",
     "mode": "np.unique(x.numpy(), return_counts=True)",
     "msort": "x.sort(0).values",
     "multinomial": "pg.random_generator().choice(n, p=p.numpy())",

@@ -68,7 +68,7 @@ def _cure(place: str, name: str) -> str | None:
     from .groups import of_group
 
     cure = INSTEAD.get(place, {}).get(name) or _elsewhere(place, name) or of_group(place, name)
-    others = {"x": ("pg",), "F": ("pg",), "pg": ("F",)}.get(place, ())
+    others = {"x": ("pg",), "F": ("pg",), "pg": ("F", "nn")}.get(place, ())
     for other in others if cure is None else ():
         cure = cure or INSTEAD[other].get(name) or of_group(other, name)
     return cure

@@ -69,6 +69,18 @@ PARTS: dict[str, dict[str, str]] = {
         "get_worker_info": "nothing: data.Prefetch makes batches in one thread",
         "random_split": "data.split_images, or two data.ArrayDataset",
     },
+    "trainer": {
+        "compile": "Trainer(model, train, optimizer=…, loss=…, metrics=[…])",
+        "predict": "train.predict(trainer.model, x)",
+        "train": "trainer.fit()",
+        "validate": "trainer.evaluate()",
+        "test": "trainer.evaluate()",
+        "score": "trainer.evaluate()",
+        "fit_transform": "trainer.fit()",
+        "save_model": "pg.io.save_safetensors('m.safetensors', trainer.model.state_dict())",
+        "load": "trainer.resume(path)",
+        "train_on_batch": "train.TrainStep, or a loop of your own with loss.backward()",
+    },
     "optimizer": {
         "add_param_group": "another optimizer, of both groups of parameters",
         "defaults": "optimizer.groups",

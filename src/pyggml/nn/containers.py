@@ -17,6 +17,23 @@ L = TypeVar("L", bound="ModuleList")
 _Named = tuple[str, Module]
 
 
+def _no_module(value: Any) -> str:
+    """Return what a value that is no module is."""
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+
+
+def _made_module(own: str, value: Any) -> str:
+    """Return how a value becomes a member of a container, for a message."""
+    if isinstance(value, type) and issubclass(value, Module):
+        return f": give an object of it, {value.__name__}()"
+    if isinstance(value, (list, tuple)):
+        given = "*modules" if own == "Sequential" else "a + b"
+        return f": give the modules of a list, {own}({given})"
+    if callable(value):
+        return ": call a function in forward, or make a Module whose forward calls it"
+    return ""
+
+
 class ModuleList(Module):
     """A list of modules, whose names are their numbers.
 
@@ -102,7 +119,7 @@ class ModuleList(Module):
             if not isinstance(each, Module):
                 raise TypeError(
                     f"{type(self).__name__}: every member must be a Module; got "
-                    f"{type(each).__name__} at {i}"
+                    f"{_no_module(each)} at {i}{_made_module(type(self).__name__, each)}"
                 )
         return [("", each) for each in members]
 

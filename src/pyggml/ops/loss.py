@@ -90,6 +90,11 @@ def cross_entropy(
         raise ShapeError(
             "cross_entropy: targets must have the shape of logits less its last axis;"
             f" got logits.shape={logits.shape}, targets.shape={targets.shape}"
+            + (
+                ": give targets.argmax(-1), the classes of one-hot rows"
+                if targets.shape == logits.shape
+                else ""
+            )
         )
     n = math.prod(targets.shape)
     flat = contiguous(reshape(targets, (n,)))

@@ -60,7 +60,13 @@ def as_tensor(who: str, name: str, x: Any, like: Tensor) -> Tensor:
     if is_real(x) or isinstance(x, (bool, np.bool_, np.ndarray, list, tuple)):
         array = _real_numbers(who, name, x)
         return tensor(array, None if array.dtype == bool else "f32", like.device)
-    raise TypeError(f"{who}: {name}: expected a Tensor, an array or a number; got {shown(x)}")
+    got = shown(x)
+    if x is None:
+        got = "None, as a tensor's grad is before loss.backward(), and where it is no parameter"
+    elif hasattr(x, "__array__"):  # such as PyTorch's
+        kind = type(x)
+        got = f"a {kind.__module__.partition('.')[0]}.{kind.__name__}: use pg.tensor({name})"
+    raise TypeError(f"{who}: {name}: expected a Tensor, an array or a number; got {got}")
 
 
 def _real_numbers(who: str, name: str, x: Any) -> np.ndarray:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, overload
@@ -131,6 +132,12 @@ class Tensor(Methods, Conversions):
             f"dtype: a tensor's own, {self._dtype.name}, stays; use y = x.astype({str(value)!r})"
         )
 
+    def _set_data(self, values: Any) -> NoReturn:
+        raise AttributeError("data: a tensor has no such part; use x.copy_(values), which writes")
+
+    if not TYPE_CHECKING:  # reading it goes on to the error of an absent name
+        data = property(None, _set_data)
+
     @property
     def node(self) -> Node:
         """The recorded ggml tensor."""
@@ -222,7 +229,14 @@ class Tensor(Methods, Conversions):
     @property
     def grad(self) -> Tensor | None:
         """The stored tensor into which gradients of this one are added; None without a gradient."""
-        return None if self._node in _WITHOUT else _GRADS.get(self._node)
+        found = None if self._node in _WITHOUT else _GRADS.get(self._node)
+        if found is None and self._node.requires_grad and not self.is_stored:
+            warnings.warn(
+                "grad: a computed tensor has none, as only stored ones do: write a parameter by"
+                " w.copy_(w - lr * w.grad), which goes on being one, or by an optimizer",
+                stacklevel=2,
+            )
+        return found
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import nn
 from ..checks import choice, function, instance
 from ..data import ArrayDataset, Dataset, Loader
 from ..data.arrays import as_dataset
@@ -17,7 +18,8 @@ from ..data.loader import Epochs
 from ..data.variety import check_variety
 from ..errors import ConfigError, shown
 from ..models import LanguageModel
-from ..nn import Module
+from ..nn import Module, functional
+from ..nn.losses.base import Loss
 from ..optim import Optimizer
 from ..optim.schedules.adaptive import is_adaptive
 from ..options import check_known, check_needs, options_of
@@ -38,6 +40,7 @@ from .scaler import GradScaler
 __all__ = [
     "check_callbacks",
     "check_fingerprint",
+    "check_loss",
     "check_model",
     "check_optimizer",
     "check_read",
@@ -67,7 +70,31 @@ _ELSEWHERE = {
     "validation_split": "train, val = ArrayDataset(x, y).split(0.2)",
     "device": "model.to(device), before the trainer is made",
     "accelerator": "model.to(device), before the trainer is made",
+    "validation_split": "val=, with train, val = dataset.split(0.2)",
+    "class_weight": "loss=lambda model, x, y: F.cross_entropy(model(x), y, weight)",
+    "sample_weight": "loss=, a function of the batch that weights its rows",
+    "shuffle": "train=data.Loader(dataset, batch_size, shuffle=False)",
+    "early_stopping": "patience=, in evaluations",
+    "steps_per_epoch": "steps=, of the whole run",
+    "gradient_accumulation_steps": "accumulate=",
+    "accumulate_grad_batches": "accumulate=",
+    "gradient_clip_val": "clip=",
+    "max_grad_norm": "clip=",
+    "weight_decay": "optimizer=optim.AdamW(model, weight_decay=…)",
+    "compute_metrics": "metrics=",
+    "train_dataloader": "train=",
+    "val_dataloader": "val=",
 }
+# What the names of losses in Keras and PyTorch stand for.
+_LOSSES = {
+    **dict.fromkeys(("mse", "mean_squared_error", "mse_loss"), "mse_loss"),
+    **dict.fromkeys(("mae", "mean_absolute_error", "l1", "l1_loss"), "l1_loss"),
+    **dict.fromkeys(("huber", "huber_loss"), "huber_loss"),
+    **dict.fromkeys(
+        ("bce", "binary_crossentropy", "bce_with_logits"), "binary_cross_entropy_with_logits"
+    ),
+}
+_OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD", "rmsprop": "RMSprop"}
 
 
 def check_model(who: str, model: Any) -> Module:
@@ -102,7 +129,12 @@ def check_optimizer(who: str, optimizer: Any, model: Module) -> Any:
         TypeError: it is not an optimizer.
         ValueError: none of its parameters is the model's.
     """
-    hint, kind = "give an object of it" if isinstance(optimizer, type) else "", Optimizer
+    hint, kind = "", Optimizer
+    if isinstance(optimizer, type):
+        hint = f"give an object of it, {optimizer.__name__}(model)"
+    elif isinstance(optimizer, str):
+        name = _OPTIMIZERS.get(optimizer.lower(), "AdamW")
+        hint = f"use optim.{name}(model) for {shown(optimizer)}"
     instance(who, "optimizer", optimizer, kind, hint)  # type: ignore[type-abstract]
     own = {id(p) for p in model.parameters()}
     if not any(id(p) in own for p in optimizer.params):
@@ -111,6 +143,34 @@ def check_optimizer(who: str, optimizer: Any, model: Module) -> Any:
             "make it of this model"
         )
     return optimizer
+
+
+def check_loss(who: str, loss: Any) -> Any:
+    """Return a function of the model and a batch, or None.
+
+    Args:
+        who: the function that takes it.
+        loss: the argument.
+
+    Raises:
+        TypeError: it is no function, or a loss of `pyggml.nn`, which takes no model.
+    """
+    name = loss.lower() if isinstance(loss, str) else getattr(loss, "__name__", "")
+    kind = loss if isinstance(loss, type) else type(loss)
+    if issubclass(kind, Loss) and kind is getattr(nn, kind.__name__, None):
+        own = kind.__name__
+        got, cure = own, f"lambda model, x, y: nn.{own}()(model(x), y)"
+    elif loss is not None and getattr(functional, name, None) is loss:
+        got, cure = name, f"lambda model, x, y: F.{name}(model(x), y)"
+    elif isinstance(loss, str):
+        got = repr(loss)
+        cure = f"lambda model, x, y: F.{_LOSSES.get(name, 'cross_entropy')}(model(x), y)"
+    else:
+        return loss
+    raise TypeError(
+        f"{who}: loss must be a function of the model and the batch; got {got}: use loss={cure}, or"
+        " leave it out: task= chooses one"
+    )
 
 
 def read_options(who: str, options: Any, given: Mapping[str, Any]) -> TrainerOptions:

@@ -7,20 +7,22 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..absent import absent
 from ..checks import flag, function
 from ..checks import path as check_path
 from ..data import Prefetch
 from ..data.loader import Epochs
-from ..errors import ConfigError
+from ..errors import ConfigError, fitting
 from ..models import LanguageModel
 from ..optim import AdamW
 from .arguments import (
     check_callbacks,
     check_fingerprint,
+    check_loss,
     check_model,
     check_optimizer,
     check_read,
@@ -144,6 +146,7 @@ class Trainer(Run):
             given["metrics"], functions = split_metrics(who, given["metrics"])
         options = read_options(who, options, given)
         model = check_model(who, model)
+        loss = check_loss(who, loss)
         if options.mfu and not isinstance(model, LanguageModel):
             raise ValueError(f"{who}: `mfu` is for language models; leave it out")
         if options.checkpointing is not None:
@@ -332,6 +335,9 @@ class Trainer(Run):
         finally:
             self.callbacks.remove(shown)
 
+    if not TYPE_CHECKING:  # type checkers know the signature
+        fit = fitting(fit, "Trainer.fit")
+
     def _fit(self) -> FitResult:
         """Train, and tell the callbacks."""
         if self._has_ended and self.is_done:
@@ -368,11 +374,11 @@ class Trainer(Run):
             self.best_checkpoint,
         )
 
-    def evaluate(self, stop: Callable[[], bool] = lambda: False) -> EvalMetrics | None:
+    def evaluate(self, stop: Callable[[], bool] | None = None) -> EvalMetrics | None:
         """Compute loss, perplexity and metrics on every validation set.
 
         Args:
-            stop: asked before each batch; True ends the evaluation without a result.
+            stop: asked before each batch; True ends the evaluation without a result. None goes on.
 
         Returns:
             The metrics of the first set; `evaluations` has the others.
@@ -380,7 +386,23 @@ class Trainer(Run):
         Raises:
             ValueError: the trainer has no validation set.
         """
-        return self._evaluator.evaluate(stop)
+        if not (stop is None or callable(stop)):
+            raise TypeError(
+                "Trainer.evaluate: stop must be a function () -> bool; got "
+                f"{type(stop).__name__}: validation data is given to the trainer, "
+                "Trainer(…, val=dataset).evaluate(); of other data, "
+                "train.predict(model, x) gives the outputs"
+            )
+        return self._evaluator.evaluate(stop or (lambda: False))
+
+    if not TYPE_CHECKING:  # type checkers know the signature, and go on reporting absent names
+        evaluate = fitting(evaluate, "Trainer.evaluate")
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise for a name that is not there, and say what to use."""
+            if hasattr(type(self), name):  # a property raised this: let its own error come out
+                return object.__getattribute__(self, name)
+            absent("trainer", name, dir(type(self)))
 
     def save(self) -> Path:
         """Write a checkpoint.

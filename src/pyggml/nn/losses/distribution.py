@@ -15,7 +15,15 @@ from ...tensors import Tensor, tensor
 from ...tensors.on_demand import on_demand
 from ...tensors.row_limits import limit_rows
 from ...tensors.tracing import is_input
-from .reduction import KL_REDUCTIONS, REDUCTIONS, as_weight, ratio, reduce, same_shape
+from .reduction import (
+    KL_REDUCTIONS,
+    REDUCTIONS,
+    as_weight,
+    need_predictions,
+    ratio,
+    reduce,
+    same_shape,
+)
 from .targets import are_classes, have_classes
 
 __all__ = [
@@ -88,7 +96,7 @@ def _cross_entropy(
 ) -> Tensor:
     """Return the cross-entropy with targets that have been looked at."""
     who = "cross_entropy"
-    need_float(who, "logits", logits)
+    need_predictions(who, "logits", logits, "targets", targets)
     need_tensor(who, "targets", targets)
     checks.choice(who, "reduction", reduction, REDUCTIONS)
     checks.f32(who, "label_smoothing", label_smoothing, 0.0, 1.0)

@@ -12,9 +12,17 @@ from ...errors import ShapeError, fitting
 from ...ops.operands import need_dtype, need_float
 from ...tensors import Tensor
 from ...tensors.on_demand import on_demand
-from ..module import Module
+from .base import Loss
 from .distribution import class_weights_of, counted, picked
-from .reduction import REDUCTIONS, as_weight, maybe_float, ratio, reduce, same_shape
+from .reduction import (
+    REDUCTIONS,
+    as_weight,
+    maybe_float,
+    need_predictions,
+    ratio,
+    reduce,
+    same_shape,
+)
 from .targets import are_classes, are_probabilities, classes_or_nan, probabilities_or_nan
 
 __all__ = ["BCELoss", "NLLLoss", "binary_cross_entropy", "nll_loss"]
@@ -57,7 +65,7 @@ def nll_loss(
         1.3863
     """
     who = "nll_loss"
-    need_float(who, "x", x)
+    need_predictions(who, "x", x, "target", target)
     need_dtype(who, "target", target, "i32")
     checks.choice(who, "reduction", reduction, REDUCTIONS)
     ignore_index = checks.whole(who, "ignore_index", ignore_index, -(2**31), 2**31 - 1)
@@ -149,7 +157,7 @@ def _log(x: Tensor) -> Tensor:
     return ops.add(ops.log(ops.clamp(x, _F32_TINY, math.inf)), ops.scale(zero, least))
 
 
-class NLLLoss(Module):
+class NLLLoss(Loss):
     """`functional.nll_loss`; the classes are the last axis.
 
     Args:
@@ -176,7 +184,7 @@ class NLLLoss(Module):
         return nll_loss(x, target, self.weight, self.ignore_index, self.reduction)
 
 
-class BCELoss(Module):
+class BCELoss(Loss):
     """`functional.binary_cross_entropy`.
 
     Args:

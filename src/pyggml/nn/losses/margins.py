@@ -10,7 +10,7 @@ from ...errors import composed
 from ...ops.operands import need_float
 from ...tensors import Tensor, without_gradient
 from ...tensors.on_demand import on_demand
-from ..module import Module
+from .base import Loss
 from .distribution import binary_cross_entropy_with_logits
 from .reduction import REDUCTIONS, maybe_float, reduce, same_shape
 
@@ -250,7 +250,7 @@ def gaussian_nll_loss(
     return reduce(loss, reduction)
 
 
-class MarginRankingLoss(Module):
+class MarginRankingLoss(Loss):
     """`functional.margin_ranking_loss`.
 
     Args:
@@ -267,7 +267,7 @@ class MarginRankingLoss(Module):
         return margin_ranking_loss(a, b, target, self.margin, self.reduction)
 
 
-class HingeEmbeddingLoss(Module):
+class HingeEmbeddingLoss(Loss):
     """`functional.hinge_embedding_loss`.
 
     Args:
@@ -284,7 +284,7 @@ class HingeEmbeddingLoss(Module):
         return hinge_embedding_loss(x, target, self.margin, self.reduction)
 
 
-class SoftMarginLoss(Module):
+class SoftMarginLoss(Loss):
     """`functional.soft_margin_loss`.
 
     Args:
@@ -299,7 +299,7 @@ class SoftMarginLoss(Module):
         return soft_margin_loss(x, target, self.reduction)
 
 
-class TripletMarginLoss(Module):
+class TripletMarginLoss(Loss):
     """`functional.triplet_margin_loss`.
 
     Args:
@@ -330,7 +330,7 @@ class TripletMarginLoss(Module):
         )
 
 
-class MultiLabelSoftMarginLoss(Module):
+class MultiLabelSoftMarginLoss(Loss):
     """`functional.multilabel_soft_margin_loss`.
 
     Args:
@@ -348,7 +348,7 @@ class MultiLabelSoftMarginLoss(Module):
         return multilabel_soft_margin_loss(x, target, self.weight, self.reduction)
 
 
-class PoissonNLLLoss(Module):
+class PoissonNLLLoss(Loss):
     """`functional.poisson_nll_loss`.
 
     Args:
@@ -376,7 +376,7 @@ class PoissonNLLLoss(Module):
         return poisson_nll_loss(x, target, self.log_input, self.full, self.eps, self.reduction)
 
 
-class GaussianNLLLoss(Module):
+class GaussianNLLLoss(Loss):
     """`functional.gaussian_nll_loss`.
 
     Args:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ... import checks
 from ...tensors import Tensor
-from ..module import Module
+from .base import Loss
 from .contrastive import cosine_embedding_loss, info_nce
 from .distribution import binary_cross_entropy_with_logits, cross_entropy, kl_div, z_loss
 from .reduction import KL_REDUCTIONS, REDUCTIONS, maybe_float
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-class CrossEntropyLoss(Module):
+class CrossEntropyLoss(Loss):
     """`functional.cross_entropy`; the classes are the last axis.
 
     Args:
@@ -65,7 +65,7 @@ class CrossEntropyLoss(Module):
         )
 
 
-class BCEWithLogitsLoss(Module):
+class BCEWithLogitsLoss(Loss):
     """`functional.binary_cross_entropy_with_logits`.
 
     Args:
@@ -99,7 +99,7 @@ class BCEWithLogitsLoss(Module):
         )
 
 
-class MSELoss(Module):
+class MSELoss(Loss):
     """`functional.mse_loss`.
 
     Args:
@@ -118,7 +118,7 @@ class MSELoss(Module):
         return mse_loss(x, target, self.reduction, weight)
 
 
-class L1Loss(Module):
+class L1Loss(Loss):
     """`functional.l1_loss`.
 
     Args:
@@ -137,7 +137,7 @@ class L1Loss(Module):
         return l1_loss(x, target, self.reduction, weight)
 
 
-class SmoothL1Loss(Module):
+class SmoothL1Loss(Loss):
     """`functional.smooth_l1_loss`.
 
     Args:
@@ -158,7 +158,7 @@ class SmoothL1Loss(Module):
         return smooth_l1_loss(x, target, self.reduction, self.beta)
 
 
-class HuberLoss(Module):
+class HuberLoss(Loss):
     """`functional.huber_loss`.
 
     Args:
@@ -179,7 +179,7 @@ class HuberLoss(Module):
         return huber_loss(x, target, self.reduction, self.delta, weight)
 
 
-class KLDivLoss(Module):
+class KLDivLoss(Loss):
     """`functional.kl_div`.
 
     Args:
@@ -200,7 +200,7 @@ class KLDivLoss(Module):
         return kl_div(x, target, self.reduction, self.log_target)
 
 
-class CosineEmbeddingLoss(Module):
+class CosineEmbeddingLoss(Loss):
     """`functional.cosine_embedding_loss`.
 
     Args:
@@ -221,7 +221,7 @@ class CosineEmbeddingLoss(Module):
         return cosine_embedding_loss(x1, x2, target, self.margin, self.reduction)
 
 
-class InfoNCE(Module):
+class InfoNCE(Loss):
     """`functional.info_nce`.
 
     Args:
@@ -244,7 +244,7 @@ class InfoNCE(Module):
         return info_nce(query, key, negatives, self.temperature, self.symmetric, self.reduction)
 
 
-class ZLoss(Module):
+class ZLoss(Loss):
     """`functional.z_loss`.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...errors import ShapeError
+from ...errors import DTypeError, ShapeError
 from ...ops.operands import need_float
 from ...tensors import Tensor
 
@@ -17,6 +17,7 @@ __all__ = [
     "REDUCTIONS",
     "as_weight",
     "maybe_float",
+    "need_predictions",
     "ratio",
     "reduce",
     "same_shape",
@@ -31,9 +32,20 @@ def maybe_float(who: str, name: str, x: Any) -> Tensor | None:
     return None if x is None else need_float(who, name, x)
 
 
+def need_predictions(who: str, name: str, x: Any, target_name: str, target: Any) -> Tensor:
+    """Return the f32 predictions of a loss; raise for targets in their place."""
+    both = isinstance(x, Tensor) and isinstance(target, Tensor)
+    if both and x.dtype.name == "i32" and target.dtype.name == "f32":
+        raise DTypeError(
+            f"{who}: {name} must come first, the predictions, and then {target_name}; got whole "
+            f"numbers (i32) of shape {x.shape} first, and f32 of {target.shape} second: swap them"
+        )
+    return need_float(who, name, x)
+
+
 def same_shape(who: str, x: Any, target: Any) -> None:
     """Raise unless both are f32 tensors of one shape."""
-    need_float(who, "x", x)
+    need_predictions(who, "x", x, "target", target)
     need_float(who, "target", target)
     if x.shape != target.shape:
         raise ShapeError(

@@ -284,9 +284,12 @@ def check_metric(
             )
         return
     if targets.dtype.kind == "f" or tuple(shape[:-1]) != targets.shape:
+        rows = targets.shape == tuple(shape)
+        cure = "give y.argmax(-1), the classes of one-hot rows, or " if rows else ""
         raise ConfigError(
             f"`metrics`={metric} needs logits (..., V) and targets (...) that are classes; got "
-            f"logits {tuple(shape)} and targets {targets.shape}, {targets.dtype}: leave it out"
+            f"logits {tuple(shape)} and targets {targets.shape}, {targets.dtype}: {cure}leave it "
+            "out"
         )
     if isinstance(rule, int) and rule >= classes:
         raise ConfigError(
