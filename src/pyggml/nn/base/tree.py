@@ -177,6 +177,7 @@ class ModuleTree:
         skipped: set[str] = self.__dict__.setdefault(_NOT_SAVED, set())
         (skipped.discard if checks.flag(who, "persistent", persistent) else skipped.add)(name)
         object.__setattr__(self, name, value)
+        self.__dict__.setdefault("_parameter_names", {})
         self.__dict__.setdefault(_BUFFERS, set()).add(name)
 
     def check_name(self, who: str, name: str, of: type) -> None:

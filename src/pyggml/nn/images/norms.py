@@ -53,7 +53,7 @@ class BatchNorm2d(Module):
 
     running_mean: Tensor
     running_var: Tensor
-    num_batches_tracked: Tensor
+    num_batches_tracked: Tensor | None
     _axes: ClassVar[tuple[str, ...]] = ("(B, C, H, W)",)
 
     def __init__(
