@@ -16,7 +16,14 @@ import pyggml as pg
 from pyggml import nn, optim
 from pyggml.nn import functional, in_place, init, losses
 from pyggml.nn.activations import piecewise as piece_layers
-from pyggml.nn.functional import activations, operations, piecewise, sequences
+from pyggml.nn.functional import (
+    activations,
+    convolution,
+    operations,
+    piecewise,
+    pooling,
+    sequences,
+)
 from pyggml.nn.images import padding
 from pyggml.nn.images import sequences as sequence_layers
 from pyggml.optim import schedules
@@ -90,8 +97,8 @@ def _size(d: Draw, *sizes: int) -> Any:
 
 # Those of images; BatchNorm2d and others have cases with PyTorch beside them in tests/nn.
 IMAGES = (
-    "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "Conv2d", "ConvTranspose2d", "Flatten",
-    "GlobalAvgPool2d", "GroupNorm", "MaxPool2d", "Upsample",
+    "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d",
+    "Flatten",    "GlobalAvgPool2d", "GroupNorm", "MaxPool2d", "Upsample",
 )  # fmt: skip
 
 
@@ -99,17 +106,21 @@ def image_module(d: Draw, name: str, dim: Any, wide: Any, flag: bool) -> Any:
     """A layer of images, with channels that may fit."""
     channels = _size(d, 1, 5)
     if name == "Conv2d":
-        groups = d.pick(1, 1, channels, d.odd() if d.chance(0.1) else 1)
+        groups = d.pick(1, 1, 2, channels, d.odd() if d.chance(0.1) else 1)
         kernel, stride = _size(d, 1, 3), _size(d, 1, 2)
         return nn.Conv2d(channels, wide, kernel, stride, d.pick(0, 1), groups=groups, bias=flag)
     if name == "ConvTranspose2d":
         sizes = (_size(d, 1, 3), _size(d, 1, 2), d.pick(0, 1), d.pick(0, 0, 1))
         return nn.ConvTranspose2d(channels, wide, *sizes, bias=flag)
+    if name == "ConvTranspose1d":
+        sizes = (_size(d, 1, 3), _size(d, 1, 2), d.pick(0, 1), d.pick(0, 0, 1))
+        return nn.ConvTranspose1d(channels, wide, *sizes, bias=flag)
     if name == "Upsample":
         size, factor = d.pick((None, _size(d, 1, 2)), (_size(d, 1, 3), None), (None, d.odd()))
         return nn.Upsample(size, factor, d.pick("nearest", "bilinear", d.odd()), flag)
     if name in ("AvgPool2d", "MaxPool2d"):
-        return getattr(nn, name)(_size(d, 1, 2), d.pick(None, 1, 2), d.pick(0, 0, 1))
+        window = (_size(d, 1, 2), d.pick(None, 1, 2), d.pick(0, 0, 1))
+        return getattr(nn, name)(*window, ceil_mode=flag)
     if name in ("BatchNorm1d", "BatchNorm2d"):
         momentum = d.pick(0.1, None, d.odd() if d.chance(0.1) else 1.0)
         return getattr(nn, name)(channels, momentum=momentum, affine=flag).train(d.chance(0.5))
@@ -319,6 +330,14 @@ def function_call(d: Draw) -> Call:
             lambda: functional.conv_transpose2d(images, kernels, d.pick(None, bias), *sizes),
             None,
         )
+    elif name == "conv_transpose1d":
+        rows, _ = d.tensor(d.near((2, 3, 5), 0.1), "f32")
+        kernels, _ = d.tensor(d.near((3, c, 2), 0.1), "f32")
+        sizes = (_size(d, 1, 2), _size(d, 0, 1), _size(d, 0, 1))
+        calls[name] = (
+            lambda: functional.conv_transpose1d(rows, kernels, d.pick(None, bias), *sizes),
+            None,
+        )
     elif name == "causal_mask":
         n = _size(d, 1, 2, 33)
         calls[name] = (
@@ -391,7 +410,7 @@ FUNCTIONS = (
     *("layer_norm", "rms_norm", "linear", "attention", "flash_attention", "cross_entropy"),
     *("cross_entropy", "causal_mask", "position_ids", "segment_mask", "Parameter", "KVCache"),
     *("padding_mask", "relative_buckets", "RelativePositionBias", "batch_norm"),
-    "conv_transpose2d",
+    *("conv_transpose1d", "conv_transpose2d"),
 )
 
 
@@ -658,6 +677,8 @@ def drawn() -> list[str]:
             *(*MODULES, *FUNCTIONS, *LOSSES, *(n for _, n in NUMBERS), *OPTIMIZERS, *ELSEWHERE),
             *adapter_calls.NAMES,
             *operations.__all__,  # op_calls.py draws these
+            *convolution.__all__,
+            *pooling.__all__,
             *activations.__all__,
             *NAMED,
             *(name for name in functional.__all__ if name in pg.ops.__all__),

@@ -12,7 +12,8 @@ from draw import Draw, Pair, close, numbers, rough
 
 import pyggml as pg
 from pyggml import ops
-from pyggml.nn.functional import operations
+from pyggml.nn import functional
+from pyggml.nn.functional import convolution, operations, pooling
 from pyggml.testing import CASES
 from pyggml.testing.cases_composed import CASES as COMPOSED
 
@@ -267,6 +268,14 @@ def argument(d: Draw, parameter: inspect.Parameter, shape: tuple[int, ...]) -> A
     return d.pick(d.near(shape, 0.3), d.int(-1, 8), (d.int(1, 3), d.int(1, 3)), d.odd())
 
 
+OF_FUNCTIONAL = [
+    name
+    for module in (operations, convolution, pooling)
+    for name in module.__all__
+    if name in functional.__all__
+]
+
+
 def first(made: Any) -> Any:
     """The tensor, or the first of several."""
     return made[0] if isinstance(made, (list, tuple)) else made
@@ -274,8 +283,8 @@ def first(made: Any) -> Any:
 
 def signature_call(d: Draw) -> tuple[str, Callable[[], Any], Callable[..., Any]]:
     """An op on what its signature, or its recipe, asks for; then something may be swapped."""
-    name = d.pick(*ops.__all__, *operations.__all__)
-    fn = getattr(operations if name in operations.__all__ else ops, name)
+    name = d.pick(*ops.__all__, *OF_FUNCTIONAL)
+    fn = getattr(functional if name in OF_FUNCTIONAL else ops, name)
     want: Callable[[], Any] | None = None
     if name in RECIPES and d.chance(0.9):
         made = RECIPES[name](d)

@@ -19,7 +19,7 @@ FILES = Path(__file__).with_name("files.py")
 # Properties that only tell what ggml knows, and what a graph leaves in a tensor, which
 # tests/graph/test_held_values.py has.
 NOT_CALLED = set(
-    "buffer device has_hooks node ptr computed computed_from is_computed keep end".split()
+    "buffer data device has_hooks node ptr computed computed_from is_computed keep end".split()
 )
 
 

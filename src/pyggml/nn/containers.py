@@ -114,6 +114,11 @@ class ModuleList(Module):
         return place % count
 
     def _checked(self, modules: Iterable[Module]) -> list[_Named]:
+        own = type(self).__name__
+        if isinstance(modules, type) or not hasattr(modules, "__iter__"):
+            raise TypeError(
+                f"{own}: modules must be a list; got {_no_module(modules)}: give [module]"
+            )
         members = list(modules)
         for i, each in enumerate(members):
             if not isinstance(each, Module):

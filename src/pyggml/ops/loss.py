@@ -57,6 +57,14 @@ def cross_entropy_rows(logits: Tensor, targets: Tensor, ignore_index: int = -100
     return record(lib.ggml_cross_entropy_rows, args, targets.shape)
 
 
+def _cure(logits: Tensor, targets: Tensor) -> str:
+    """Return what makes class numbers of targets of another shape, for a message."""
+    if targets.shape == logits.shape and logits.ndim:
+        return ": give targets.argmax(-1), the classes of one-hot rows"
+    wanted = logits.shape[:-1]
+    return f": use targets.reshape{wanted}" if targets.shape == (*wanted, 1) else ""
+
+
 @on_demand
 def cross_entropy(
     logits: Tensor, targets: Tensor, ignore_index: int = -100, reduction: str = "mean"
@@ -90,11 +98,7 @@ def cross_entropy(
         raise ShapeError(
             "cross_entropy: targets must have the shape of logits less its last axis;"
             f" got logits.shape={logits.shape}, targets.shape={targets.shape}"
-            + (
-                ": give targets.argmax(-1), the classes of one-hot rows"
-                if targets.shape == logits.shape
-                else ""
-            )
+            + _cure(logits, targets)
         )
     n = math.prod(targets.shape)
     flat = contiguous(reshape(targets, (n,)))

@@ -219,7 +219,8 @@ def _soft(
     if targets.shape != logits.shape:
         raise ShapeError(
             "cross_entropy: f32 targets are a probability for each class, of logits' shape"
-            f" {logits.shape}; got {targets.shape}; class numbers are i32"
+            f" {logits.shape}; got {targets.shape}; class numbers are i32: use"
+            " targets.astype('i32')"
         )
     if smoothing:
         targets = ops.scale(targets, 1.0 - smoothing, smoothing / logits.shape[-1])

@@ -40,6 +40,11 @@ def need_predictions(who: str, name: str, x: Any, target_name: str, target: Any)
             f"{who}: {name} must come first, the predictions, and then {target_name}; got whole "
             f"numbers (i32) of shape {x.shape} first, and f32 of {target.shape} second: swap them"
         )
+    if both and name == "logits" and x.dtype.name == target.dtype.name == "i32":
+        raise DTypeError(
+            f"{who}: {name} must be the f32 outputs of the model, one for each class; got whole "
+            f"numbers (i32) of shape {x.shape}: leave out argmax"
+        )
     return need_float(who, name, x)
 
 
@@ -50,6 +55,7 @@ def same_shape(who: str, x: Any, target: Any) -> None:
     if x.shape != target.shape:
         raise ShapeError(
             f"{who}: x and target must have one shape; got {x.shape} and {target.shape}"
+            + (f": use target.reshape{x.shape}" if x.numel() == target.numel() else "")
         )
 
 
