@@ -175,9 +175,7 @@ def pad(x: Tensor, pad: Any, mode: str = "constant", value: float = 0.0) -> Tens
         return _repeated(x, pairs, "reflect" if mode == "reflect" else "edge")
     level = number("pad", "value", int(value) if isinstance(value, bool) else value)
     # What is added is zero: the rest is moved so that it is `value`.
-    if level == 0:
-        return ops.pad(x, pairs)
-    padded = ops.pad(x - level, pairs) + level
+    padded = ops.pad(x, pairs) if level == 0 else ops.pad(x - level, pairs) + level
     if level == 1:
         as_mask_of(x.node, padded.node)
     return padded
