@@ -14,9 +14,10 @@ from ..backend.library import lib
 from ..backend.lru import LRUCache
 from ..errors import GradientError
 from ..tensors.create import zeros_group
+from ..tensors.gradients import gradient_of, has_hooks
 from ..tensors.node import Node, NodeTable
 from ..tensors.storage import allocate
-from ..tensors.tensor import Tensor, gradient_of, has_hooks
+from ..tensors.tensor import Tensor
 from ..tensors.tracing import outer
 from .attached_updates import end_updates
 from .graph import Graph, tensor_like

@@ -17,12 +17,13 @@ from ..backend.not_copied import NotCopied
 from ..checks import flag, instance, mapping
 from ..errors import BackendError, DTypeError, OutOfMemoryError, ShapeError
 from ..tensors.create import tensor, zeros_group
+from ..tensors.gradients import note_gradients
 from ..tensors.live import before_write, release
 from ..tensors.moves import has_moved, move_count
 from ..tensors.node import Node
 from ..tensors.record import record
 from ..tensors.storage import allocate, read
-from ..tensors.tensor import Tensor, note_gradients
+from ..tensors.tensor import Tensor
 from ..tensors.tracing import check_read, draw_of
 from ..tensors.truth import as_mask_of, is_mask
 from .backward_checks import check_request

@@ -15,7 +15,7 @@ from ..backend.device import Device
 from ..backend.device import device as find_device
 from ..errors import BackendError, DTypeError, fitting
 from ..tensors import Tensor, tensor, zeros
-from ..tensors.tensor import gradient_of, note_gradients, without_gradients
+from ..tensors.gradients import gradient_of, note_gradients, without_gradients
 from ..tensors.tracing import is_tracing, note_mode
 from ..tensors.truth import is_mask
 from .base import IncompatibleKeys, ModuleTree, load_state

@@ -10,8 +10,8 @@ import numpy as np
 from ..backend.weak_set import WeakGroup
 from ..errors import GradientError
 from ..tensors import Tensor, zeros_group
+from ..tensors.gradients import gradient_of, has_gradient, note_gradients, without_gradients
 from ..tensors.storage import clear, host_vector, whole
-from ..tensors.tensor import gradient_of, has_gradient, note_gradients, without_gradients
 from .clip import GradNorm
 
 __all__ = ["OwnGradients"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import warnings
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
@@ -28,10 +28,11 @@ from ..errors import (
 )
 from .conversions import Conversions
 from .gradient_stops import stop_gradients, stopped_by
+from .gradients import gradient_of, has_gradient, has_hooks, hooks_of, set_gradient
 from .live import Computed, Memory, hold, overwritten_below, release
 from .methods import Methods
 from .moves import note_move
-from .node import Node, NodeTable
+from .node import Node
 from .operators import HIGHER
 from .row_limits import check_rows, check_written, row_limit
 from .storage import allocate, begin_write, check_shape, copy_to, read, read_bytes, store, write
@@ -39,46 +40,7 @@ from .text import written
 from .tracing import check_read, check_write, is_input, outer
 from .truth import as_mask_of, check_truth, is_mask, note_mask
 
-__all__ = [
-    "Tensor",
-    "gradient_of",
-    "has_gradient",
-    "has_hooks",
-    "note_gradients",
-    "without_gradients",
-]
-
-_GRADS: NodeTable[Tensor] = NodeTable()
-# Parameters whose gradient nothing was added to since it was set to None.
-_WITHOUT: NodeTable[bool] = NodeTable()
-_HOOKS: NodeTable[list[Callable[[Tensor], Any]]] = NodeTable()
-
-
-def gradient_of(node: Node) -> Tensor | None:
-    """Return the tensor that the gradient of a node's tensor is added to, also where it is None."""
-    return _GRADS.get(node)
-
-
-def without_gradients(nodes: Iterable[Node]) -> None:
-    """Let `.grad` be None until something is added; the tensor for it, which is zero, stays."""
-    for node in nodes:
-        _WITHOUT[node] = True
-
-
-def note_gradients(nodes: Iterable[Node]) -> None:
-    """Note that gradients were added to."""
-    for node in nodes:
-        _WITHOUT.discard(node)
-
-
-def has_gradient(node: Node) -> bool:
-    """Return False for a parameter whose gradient is None."""
-    return node in _GRADS and node not in _WITHOUT
-
-
-def has_hooks(node: Node) -> bool:
-    """Return True if `register_hook` gave a node's tensor a hook."""
-    return bool(_HOOKS.get(node))
+__all__ = ["Tensor"]
 
 
 class Tensor(Methods, Conversions):
@@ -229,7 +191,7 @@ class Tensor(Methods, Conversions):
     @property
     def grad(self) -> Tensor | None:
         """The stored tensor into which gradients of this one are added; None without a gradient."""
-        found = None if self._node in _WITHOUT else _GRADS.get(self._node)
+        found = gradient_of(self._node) if has_gradient(self._node) else None
         if found is None and self._node.requires_grad and not self.is_stored:
             warnings.warn(
                 "grad: a computed tensor has none, as only stored ones do: write a parameter by"
@@ -246,11 +208,7 @@ class Tensor(Methods, Conversions):
             raise ValueError("grad: a tensor cannot be its own gradient; give it another one")
         if value is not None and (value.shape != self.shape or not value.is_stored):
             raise ShapeError(f"grad: must be stored and of shape {self.shape}; got {value.shape}")
-        _WITHOUT.discard(self._node)
-        if value is None:
-            _GRADS.discard(self._node)
-        else:
-            _GRADS[self._node] = value
+        set_gradient(self._node, value)
 
     @fitting
     def register_hook(self, hook: Callable[[Tensor], Any]) -> Callable[[], None]:
@@ -274,9 +232,7 @@ class Tensor(Methods, Conversions):
             )
         if not callable(hook):
             raise TypeError(f"register_hook: hook must be callable; got {type(hook).__name__}")
-        hooks = _HOOKS.get(self._node)
-        if hooks is None:
-            hooks = _HOOKS[self._node] = []
+        hooks = hooks_of(self._node)
         hooks.append(hook)
         return lambda: hooks.remove(hook) if hook in hooks else None
 
@@ -288,7 +244,7 @@ class Tensor(Methods, Conversions):
     def run_hooks(self) -> None:
         """Give the gradient to the hooks, in the order of their registration."""
         if self.grad is not None:
-            for hook in list(_HOOKS.get(self._node) or ()):
+            for hook in list(hooks_of(self._node)):
                 hook(self.grad)
 
     @fitting
@@ -427,9 +383,9 @@ class Tensor(Methods, Conversions):
     def _move(self, where: Device) -> None:
         before = self._node
         after = copy_to(before, where)
-        grad = _GRADS.get(before)
+        grad = gradient_of(before)
         if grad is not None:
-            _GRADS[after] = Tensor(copy_to(grad.node, where))
+            set_gradient(after, Tensor(copy_to(grad.node, where)))
         self._node = as_mask_of(before, after)
         note_move(before)
 

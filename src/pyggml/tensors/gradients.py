@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT
+"""Gradients of stored tensors, by node: where they are added, and whether there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from .node import Node, NodeTable
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+__all__ = [
+    "gradient_of",
+    "has_gradient",
+    "has_hooks",
+    "hooks_of",
+    "note_gradients",
+    "set_gradient",
+    "without_gradients",
+]
+
+_GRADS: NodeTable[Tensor] = NodeTable()
+# Parameters whose gradient nothing was added to since it was set to None.
+_WITHOUT: NodeTable[bool] = NodeTable()
+_HOOKS: NodeTable[list[Callable[[Tensor], Any]]] = NodeTable()
+
+
+def gradient_of(node: Node) -> Tensor | None:
+    """Return the tensor that the gradient of a node's tensor is added to, also where it is None."""
+    return _GRADS.get(node)
+
+
+def set_gradient(node: Node, value: Tensor | None) -> None:
+    """Let a tensor be the gradient of a node's tensor; None takes it away."""
+    _WITHOUT.discard(node)
+    if value is None:
+        _GRADS.discard(node)
+    else:
+        _GRADS[node] = value
+
+
+def without_gradients(nodes: Iterable[Node]) -> None:
+    """Let `.grad` be None until something is added; the tensor for it, which is zero, stays."""
+    for node in nodes:
+        _WITHOUT[node] = True
+
+
+def note_gradients(nodes: Iterable[Node]) -> None:
+    """Note that gradients were added to."""
+    for node in nodes:
+        _WITHOUT.discard(node)
+
+
+def has_gradient(node: Node) -> bool:
+    """Return False for a parameter whose gradient is None."""
+    return node in _GRADS and node not in _WITHOUT
+
+
+def hooks_of(node: Node) -> list[Callable[[Tensor], Any]]:
+    """Return the hooks of a node's tensor, a list to add to."""
+    hooks = _HOOKS.get(node)
+    if hooks is None:
+        hooks = _HOOKS[node] = []
+    return hooks
+
+
+def has_hooks(node: Node) -> bool:
+    """Return True if `register_hook` gave a node's tensor a hook."""
+    return bool(_HOOKS.get(node))
