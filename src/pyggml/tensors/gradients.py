@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Gradients of stored tensors, by node: where they are added, and whether there is one."""
+"""Gradients of stored tensors, by node: the tensors they are added to, and whether there is one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .node import Node, NodeTable
-
-if TYPE_CHECKING:
-    from .tensor import Tensor
 
 __all__ = [
     "gradient_of",
@@ -21,18 +18,18 @@ __all__ = [
     "without_gradients",
 ]
 
-_GRADS: NodeTable[Tensor] = NodeTable()
+_GRADS: NodeTable[Any] = NodeTable()
 # Parameters whose gradient nothing was added to since it was set to None.
 _WITHOUT: NodeTable[bool] = NodeTable()
-_HOOKS: NodeTable[list[Callable[[Tensor], Any]]] = NodeTable()
+_HOOKS: NodeTable[list[Callable[[Any], Any]]] = NodeTable()
 
 
-def gradient_of(node: Node) -> Tensor | None:
+def gradient_of(node: Node) -> Any:
     """Return the tensor that the gradient of a node's tensor is added to, also where it is None."""
     return _GRADS.get(node)
 
 
-def set_gradient(node: Node, value: Tensor | None) -> None:
+def set_gradient(node: Node, value: Any) -> None:
     """Let a tensor be the gradient of a node's tensor; None takes it away."""
     _WITHOUT.discard(node)
     if value is None:
@@ -58,7 +55,7 @@ def has_gradient(node: Node) -> bool:
     return node in _GRADS and node not in _WITHOUT
 
 
-def hooks_of(node: Node) -> list[Callable[[Tensor], Any]]:
+def hooks_of(node: Node) -> list[Callable[[Any], Any]]:
     """Return the hooks of a node's tensor, a list to add to."""
     hooks = _HOOKS.get(node)
     if hooks is None:
