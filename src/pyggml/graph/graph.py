@@ -135,7 +135,7 @@ class Graph(NotCopied):
         )
         draws = [(node, draw_of(node)) for node in self._plan.stored]
         self._draws = [(Tensor(node), draw) for node, draw in draws if draw is not None]
-        self._params = [param.node for param in grads or {}]
+        self._params = [id(param.node) for param in grads or {}]
         self._moves = -1  # after how many moves its tensors were looked through
         self._masks = list(map(is_mask, self._plan.stored))
         self._buffers = {node.buffer for node in self._plan.stored if node.buffer is not None}

@@ -285,7 +285,7 @@ class Module(ModuleTree):
             grad = gradient_of(node)
             if grad is not None:
                 grad.zero_()
-                (without_gradients if set_to_none else note_gradients)([node])
+                (without_gradients if set_to_none else note_gradients)([id(node)])
 
 
 def _stored_in(module: Module) -> Iterator[Tensor]:

@@ -10,7 +10,13 @@ import numpy as np
 from ..backend.weak_set import WeakGroup
 from ..errors import GradientError
 from ..tensors import Tensor, zeros_group
-from ..tensors.gradients import gradient_of, has_gradient, note_gradients, without_gradients
+from ..tensors.gradients import (
+    all_have_gradients,
+    gradient_of,
+    has_gradient,
+    note_gradients,
+    without_gradients,
+)
 from ..tensors.storage import clear, host_vector, whole
 from .clip import GradNorm
 
@@ -44,13 +50,14 @@ class OwnGradients:
         self._who = who
         self._params = params
         self._names = names
+        self._ids = [id(param.node) for param in params]
         order = range(len(params)) if order is None else order
         made = zeros_group([(params[i].shape, "f32") for i in order], params[0].device)
         placed = dict(zip(order, made, strict=True))
         self.tensors = [placed[i] for i in range(len(params))]
         _OWNED.update(self.tensors)
         self._give_back()
-        without_gradients(param.node for param in params)
+        without_gradients(self._ids)
         # Of the buffer, when its gradients were taken away.
         self._version = self.tensors[0].buffer.version
         self.measure(self.tensors)
@@ -75,22 +82,24 @@ class OwnGradients:
         """
         clear(self.tensors[0].node)
         self._give_back()
-        (without_gradients if to_none else note_gradients)(param.node for param in self._params)
+        (without_gradients if to_none else note_gradients)(self._ids)
         self._version = self.tensors[0].buffer.version
 
     def missing(self) -> list[bool] | None:
         """Return for each parameter whether its gradient is None; None where all have one."""
+        if all_have_gradients(self._ids):
+            return None
         found = [not has_gradient(param.node) for param in self._params]
         if all(found) and self.tensors[0].buffer.version != self._version:
             # Written to by other means than a backward.
-            note_gradients(param.node for param in self._params)
+            note_gradients(self._ids)
             return None
         return found if any(found) else None
 
     def take(self) -> None:
         """Set every `.grad` to the optimizer's tensor, and those of frozen parameters to zero."""
         self._give_back()
-        note_gradients(param.node for param in self._params)
+        note_gradients(self._ids)
         for param, own in zip(self._params, self.tensors, strict=True):
             if not param.requires_grad:
                 own.zero_()
@@ -101,7 +110,7 @@ class OwnGradients:
         Args:
             reduce: replaces arrays by their sums.
         """
-        note_gradients(param.node for param in self._params)  # another rank may have one
+        note_gradients(self._ids)  # another rank may have one
         with host_vector(whole(self.tensors[0].node)) as numbers:
             reduce([numbers])
 
@@ -121,7 +130,7 @@ class OwnGradients:
             if given is None:
                 own.zero_()
                 param.grad = own
-                without_gradients([param.node])
+                without_gradients([id(param.node)])
                 self._version = own.buffer.version
                 continue
             if given in _OWNED:

@@ -9,6 +9,7 @@ from typing import Any
 from .node import Node, NodeTable
 
 __all__ = [
+    "all_have_gradients",
     "gradient_of",
     "has_gradient",
     "has_hooks",
@@ -19,8 +20,9 @@ __all__ = [
 ]
 
 _GRADS: NodeTable[Any] = NodeTable()
-# Parameters whose gradient nothing was added to since it was set to None.
-_WITHOUT: NodeTable[bool] = NodeTable()
+# The ids of nodes whose gradient nothing was added to since it was set to None. That of a node that
+# is gone harms no other: a new one's gradient is set first.
+_WITHOUT: set[int] = set()
 _HOOKS: NodeTable[list[Callable[[Any], Any]]] = NodeTable()
 
 
@@ -31,28 +33,35 @@ def gradient_of(node: Node) -> Any:
 
 def set_gradient(node: Node, value: Any) -> None:
     """Let a tensor be the gradient of a node's tensor; None takes it away."""
-    _WITHOUT.discard(node)
+    _WITHOUT.discard(id(node))
     if value is None:
         _GRADS.discard(node)
     else:
         _GRADS[node] = value
 
 
-def without_gradients(nodes: Iterable[Node]) -> None:
-    """Let `.grad` be None until something is added; the tensor for it, which is zero, stays."""
-    for node in nodes:
-        _WITHOUT[node] = True
+def without_gradients(ids: Iterable[int]) -> None:
+    """Let `.grad` be None until something is added; the tensor for it, which is zero, stays.
+
+    Args:
+        ids: of nodes.
+    """
+    _WITHOUT.update(ids)
 
 
-def note_gradients(nodes: Iterable[Node]) -> None:
-    """Note that gradients were added to."""
-    for node in nodes:
-        _WITHOUT.discard(node)
+def note_gradients(ids: Iterable[int]) -> None:
+    """Note that gradients of nodes were added to."""
+    _WITHOUT.difference_update(ids)
+
+
+def all_have_gradients(ids: Iterable[int]) -> bool:
+    """Return True unless the gradient of one of these nodes is None."""
+    return _WITHOUT.isdisjoint(ids)
 
 
 def has_gradient(node: Node) -> bool:
     """Return False for a parameter whose gradient is None."""
-    return node in _GRADS and node not in _WITHOUT
+    return id(node) not in _WITHOUT and node in _GRADS
 
 
 def hooks_of(node: Node) -> list[Callable[[Any], Any]]:
