@@ -3,13 +3,15 @@
 //
 // Memory: only calls of pyggml's and ggml's libraries and of Python's mmap module count. CPython and
 // NumPy allocate in every line; that they survive it is theirs to show.
-// Files: only descriptors of regular files count, whoever calls. Threads: all.
+// Files: only what lies in the folder of faults_arm counts, whoever calls. Threads: all.
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,11 +27,15 @@
 #include <atomic>
 #include <new>
 
-enum { MALLOC = 1, MMAP = 2, WRITE = 4, FSYNC = 8, RENAME = 16, THREAD = 32 };
+enum {
+    MALLOC = 1, MMAP = 2, WRITE = 4, FSYNC = 8, RENAME = 16, THREAD = 32,
+    OPEN = 64, READ = 128, CLOSE = 256, MKDIR = 512, UNLINK = 1024,
+};
 
-// the error of a failing call; 0: a write that takes half of what it is given
+// the error of a failing call; 0: a read or write that moves half of what is asked for
 static std::atomic<int>  kinds{0}, error_number{0};
 static std::atomic<long> target{0}, calls{0};
+static char              place[PATH_MAX];
 
 struct range {
     uintptr_t begin, end;
@@ -68,18 +74,43 @@ static bool fails_for(int kind, const void * caller) {
     return (kinds.load(std::memory_order_relaxed) & kind) && counted(caller) && fails(kind);
 }
 
-static bool is_file(int fd) {
-    struct stat found;
-    const int kept = errno;
-    const bool is = fstat(fd, &found) == 0 && S_ISREG(found.st_mode);
+static bool in_place(const char * path) {
+    return strncmp(path, place, strlen(place)) == 0;
+}
+
+// the file or folder of a descriptor lies in the folder
+static bool is_ours(int fd) {
+    char       link[32], path[PATH_MAX];
+    const int  kept = errno;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    const ssize_t size = readlink(link, path, sizeof(path) - 1);
     errno = kept;
-    return is;
+    if (size < 0) {
+        return false;
+    }
+    path[size] = '\0';
+    return in_place(path);
+}
+
+// a path as openat takes it: from a folder's descriptor where it is not absolute
+static bool is_ours_at(int folder, const char * path) {
+    return path[0] == '/' ? in_place(path) : folder != AT_FDCWD && is_ours(folder);
+}
+
+// an operation on a file or folder, which then returns -1
+static bool file_fails(int kind, bool ours) {
+    if (!(kinds & kind) || !ours || !fails(kind)) {
+        return false;
+    }
+    errno = error_number ? error_number.load() : EIO;
+    return true;
 }
 
 extern "C" {
 
-// fail the n-th call of these kinds; n = 0 only counts
-void faults_arm(int which, long n, int number) {
+// fail the n-th call of these kinds in a folder; n = 0 only counts
+void faults_arm(int which, long n, int number, const char * folder) {
+    snprintf(place, sizeof(place), "%s", folder);
     n_ranges = 0;
     FILE * maps = fopen("/proc/self/maps", "r");
     char   line[4096];
@@ -164,7 +195,7 @@ void * mmap64(void * where, size_t size, int protection, int flags, int fd, off6
 
 ssize_t write(int fd, const void * data, size_t size) {
     static auto * real = next(&write, "write");
-    if (kinds & WRITE && is_file(fd) && fails(WRITE)) {
+    if (kinds & WRITE && is_ours(fd) && fails(WRITE)) {
         if (error_number == 0 && size > 1) {
             return real(fd, data, size / 2);
         }
@@ -176,7 +207,7 @@ ssize_t write(int fd, const void * data, size_t size) {
 
 ssize_t pwrite(int fd, const void * data, size_t size, off_t offset) {
     static auto * real = next(&pwrite, "pwrite");
-    if (kinds & WRITE && is_file(fd) && fails(WRITE)) {
+    if (kinds & WRITE && is_ours(fd) && fails(WRITE)) {
         if (error_number == 0 && size > 1) {
             return real(fd, data, size / 2, offset);
         }
@@ -190,13 +221,21 @@ ssize_t pwrite64(int fd, const void * data, size_t size, off64_t offset) {
     return pwrite(fd, data, size, offset);
 }
 
-int fsync(int fd) {
-    static auto * real = next(&fsync, "fsync");
-    if (kinds & FSYNC && fails(FSYNC)) {
-        errno = error_number ? error_number.load() : EIO;
+ssize_t read(int fd, void * data, size_t size) {
+    static auto * real = next(&read, "read");
+    if (kinds & READ && is_ours(fd) && fails(READ)) {
+        if (error_number == 0 && size > 1) {
+            return real(fd, data, size / 2);
+        }
+        errno = error_number;
         return -1;
     }
-    return real(fd);
+    return real(fd, data, size);
+}
+
+int fsync(int fd) {
+    static auto * real = next(&fsync, "fsync");
+    return file_fails(FSYNC, is_ours(fd)) ? -1 : real(fd);
 }
 
 int fdatasync(int fd) {
@@ -205,11 +244,54 @@ int fdatasync(int fd) {
 
 int rename(const char * from, const char * to) noexcept {
     static auto * real = next(&rename, "rename");
-    if (kinds & RENAME && fails(RENAME)) {
-        errno = error_number ? error_number.load() : EIO;
-        return -1;
-    }
-    return real(from, to);
+    return file_fails(RENAME, in_place(to)) ? -1 : real(from, to);
+}
+
+int openat(int folder, const char * path, int flags, ...) {
+    va_list arguments;
+    va_start(arguments, flags);
+    const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(arguments, mode_t) : 0;
+    va_end(arguments);
+    return file_fails(OPEN, is_ours_at(folder, path)) ? -1 : static_cast<int>(syscall(SYS_openat, folder, path, flags, mode));
+}
+
+int open(const char * path, int flags, ...) {
+    va_list arguments;
+    va_start(arguments, flags);
+    const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(arguments, mode_t) : 0;
+    va_end(arguments);
+    return openat(AT_FDCWD, path, flags, mode);
+}
+
+int open64(const char * path, int flags, ...) __attribute__((alias("open")));
+int openat64(int folder, const char * path, int flags, ...) __attribute__((alias("openat")));
+
+// a close that fails has closed, as on Linux
+int close(int fd) {
+    static auto * real = next(&close, "close");
+    const bool fail = file_fails(CLOSE, is_ours(fd));
+    const int  kept = errno;
+    const int  done = real(fd);
+    errno = fail ? kept : errno;
+    return fail ? -1 : done;
+}
+
+int mkdir(const char * path, mode_t mode) noexcept {
+    static auto * real = next(&mkdir, "mkdir");
+    return file_fails(MKDIR, in_place(path)) ? -1 : real(path, mode);
+}
+
+int unlinkat(int folder, const char * path, int flags) noexcept {
+    static auto * real = next(&unlinkat, "unlinkat");
+    return file_fails(UNLINK, is_ours_at(folder, path)) ? -1 : real(folder, path, flags);
+}
+
+int unlink(const char * path) noexcept {
+    return unlinkat(AT_FDCWD, path, 0);
+}
+
+int rmdir(const char * path) noexcept {
+    return unlinkat(AT_FDCWD, path, AT_REMOVEDIR);
 }
 
 int pthread_create(pthread_t * thread, const pthread_attr_t * attr, void * (*run)(void *), void * data) noexcept {

@@ -33,14 +33,17 @@ from pyggml.train import Callback, CheckpointError, latest_checkpoint, load_chec
 
 from ..train.tiny import make_model, make_trainer
 
-KINDS = {"malloc": 1, "mmap": 2, "write": 4, "fsync": 8, "rename": 16, "thread": 32}
+KINDS = {
+    "malloc": 1, "mmap": 2, "write": 4, "fsync": 8, "rename": 16, "thread": 32, "open": 64,
+    "read": 128, "close": 256, "mkdir": 512, "unlink": 1024,
+}  # fmt: skip
 # The package's `device` is the function.
 device_module = importlib.import_module("pyggml.backend.device")
 LIMIT_S = 120.0
 Job = tuple[str, str, int, int, int]
 # What a failing call may end in; anything else is a bug.
 MEMORY = (MemoryError,)
-FILES = (OSError, MemoryError, CheckpointError)
+FILES = (OSError, MemoryError, CheckpointError, pg.FormatError)
 STEPS = 3
 
 
@@ -208,7 +211,7 @@ def _attempt(scenario: Scenario, faults: Any, arm: tuple[int, int, int], referen
     if isinstance(scenario, Threads):
         device_module._forked = False
         pg.set_threads(3)
-    faults.faults_arm(*arm)
+    faults.faults_arm(*arm, os.fsencode(scenario.folder))
     try:
         came: str | BaseException = scenario.run()
     except Exception as error:  # noqa: BLE001
@@ -276,6 +279,8 @@ def attempts(faults: Any, job: Job, folder: Path) -> dict[str, Any]:
         scenario = make(place)
         if kind in ("malloc", "mmap"):
             scenario.allowed = MEMORY
+        elif kind != "thread":
+            scenario.allowed = FILES
         try:
             arm = (KINDS[kind], n, error)
             return forked(lambda: _attempt(scenario, faults, arm, reference))
@@ -301,7 +306,9 @@ def attempts(faults: Any, job: Job, folder: Path) -> dict[str, Any]:
 def main(library: str, jobs: str, folder: str) -> None:
     """Print what came of each job, one a line, in JSON."""
     faults = ctypes.CDLL(library)
-    faults.faults_arm.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_int]
+    faults.faults_arm.argtypes = [
+        ctypes.c_int, ctypes.c_long, ctypes.c_int, ctypes.c_char_p,
+    ]  # fmt: skip
     faults.faults_disarm.restype = ctypes.c_long
     for number, job in enumerate(json.loads(jobs)):
         print(json.dumps(attempts(faults, job, Path(folder, str(number)))), flush=True)

@@ -2,7 +2,8 @@
 """A call that fails ends in the right result or in a Python exception, and the last files stand.
 
 The library of faults.cpp, preloaded, fails the n-th allocation of ggml or of the binding, the n-th
-write, flush or rename of a file, or the n-th start of a thread; machine.py tells what came of it.
+operation on a file or folder (open, read, write, fsync, close, rename, mkdir, unlink), or the n-th
+start of a thread; machine.py tells what came of it.
 """
 
 from __future__ import annotations
@@ -20,14 +21,21 @@ import pytest
 
 HERE = Path(__file__).parent
 SHORT = 0  # a write that takes half of what it is given
+TRAIN = {
+    "write": (errno.ENOSPC, errno.EIO, errno.EINTR, SHORT),
+    "fsync": (errno.EIO,),
+    "rename": (errno.EIO,),
+    "open": (errno.EMFILE, errno.EACCES),
+    "close": (errno.EIO,),
+    "mkdir": (errno.ENOSPC,),
+    "unlink": (errno.EPERM,),
+}
+SAVE = {kind: errors for kind, errors in TRAIN.items() if kind not in ("mkdir", "unlink")}
+LOAD = {"read": (errno.EIO, errno.EINTR, SHORT), "open": (errno.EIO,), "close": (errno.EIO,)}
 FILES = [
     (scenario, kind, error)
-    for scenario in ("train", "save")
-    for kind, errors in {
-        "write": (errno.ENOSPC, errno.EIO, errno.EINTR, SHORT),
-        "fsync": (errno.EIO,),
-        "rename": (errno.EIO,),
-    }.items()
+    for scenario, kinds in {"train": TRAIN, "save": SAVE, "load": LOAD}.items()
+    for kind, errors in kinds.items()
     for error in errors
 ]
 MEMORY = [(scenario, "malloc", 0) for scenario in ("train", "save", "load", "large", "ops")]
@@ -68,6 +76,11 @@ def test_some_calls(library: Path, tmp_path: Path) -> None:
         ("train", "write", errno.ENOSPC, 7, 71),
         ("train", "fsync", errno.EIO, 5, 71),
         ("train", "rename", errno.EIO, 3, 71),
+        ("train", "open", errno.EMFILE, 3, 71),
+        ("train", "mkdir", errno.ENOSPC, 1, 71),
+        ("train", "unlink", errno.EPERM, 1, 71),
+        ("load", "read", SHORT, 5, 71),
+        ("load", "close", errno.EIO, 7, 71),
         ("ops", "malloc", 0, 3, 71),
         ("threads", "thread", 0, 2, 71),
     ]
