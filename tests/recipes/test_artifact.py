@@ -101,6 +101,18 @@ def test_resuming_needs_a_run(tmp_path):
     make_run(tmp_path).check_resume()
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_or_a_folder_of_a_file_s_name_is_found_before_the_training(tmp_path):
+    artifact = make_run(tmp_path)
+    os.mkfifo(artifact.plot)
+    with pytest.raises(ConfigError, match=r"loss\.png must be a file of the run and is none"):
+        artifact.check_resume()
+    artifact.plot.unlink()
+    artifact.tensorboard.write_text("")
+    with pytest.raises(ConfigError, match="tensorboard must be a folder of the run"):
+        artifact.check_resume()
+
+
 def test_config_of_another_version_is_refused(tmp_path):
     artifact = make_run(tmp_path)
     artifact.config.write_text(artifact.config.read_text().replace('"format": 1', '"format": 9'))

@@ -131,7 +131,8 @@ class ArtifactDir:
         """Raise if the folder has no run to continue.
 
         Raises:
-            ConfigError: there is no run, or it cannot be written to.
+            ConfigError: there is no run, or it cannot be written to, as where a pipe has the name
+                of a file of the run.
             FormatError: the run's configuration is damaged.
         """
         self._check_place()
@@ -144,6 +145,13 @@ class ArtifactDir:
             raise ConfigError(
                 f"`resume`: {self.config} is not of a run of pyggml: give the folder of a run"
             )
+        for path in self.files():
+            # The names of the run's files have an ending, those of its folders have none.
+            if not (path.is_file() if path.suffix else path.is_dir()):
+                what = "file" if path.suffix else "folder"
+                raise ConfigError(
+                    f"`resume`: {path} must be a {what} of the run and is none: move it away"
+                )
 
     def _check_place(self) -> None:
         """Raise unless the folder, or the nearest that exists above it, can be written to."""
