@@ -17,25 +17,60 @@ INCLUDES = """
 #include "ggml-opt.h"
 #include "gguf.h"
 
+#include <cstdlib>
 #include <exception>
 #include <new>
+#ifndef _WIN32
+#include <pthread.h>
+#endif
 """
 
 # cffi puts these two around each call of a function. Ours raise MemoryError where ggml has no
 # memory and cannot return a failure: it throws std::bad_alloc, which must not reach Python's C.
-# To throw, a thread needs storage of libstdc++'s, whose allocation ends the process where it fails:
-# uncaught_exceptions has it allocated by the thread's first call.
 CALLS = """
 static PyObject * no_memory(void) {
     PyErr_SetString(PyExc_MemoryError,
         "ggml: the system must grant memory; got none; use a smaller model or batch");
     return NULL;
 }
+
+// To throw, a thread needs storage of libstdc++'s; the process ends where it cannot be allocated.
+// The thread's first call has it allocated. False: there is no memory for it.
+static bool can_throw(void) {
+#ifndef _WIN32
+    static pthread_key_t key;
+    static const bool    made = pthread_key_create(&key, NULL) == 0;
+    if (!made || pthread_getspecific(key)) {
+        return true;
+    }
+    // The C library keeps what is freed here for this thread: a piece of each size it may want.
+    void * volatile pieces[65] = { NULL };
+    bool   all        = (pieces[0] = malloc(8192)) != NULL;
+    for (size_t i = 1; i < 65 && all; ++i) {
+        all = (pieces[i] = malloc(16 * i)) != NULL;
+    }
+    for (void * piece : pieces) {
+        free(piece);
+    }
+    if (!all) {
+        return false;
+    }
+    // volatile: the compiler leaves out a call whose result nobody wants
+    volatile int exceptions = std::uncaught_exceptions();
+    (void) exceptions;
+    return pthread_setspecific(key, &key) == 0;
+#else
+    return true;
+#endif
+}
+
 #undef Py_BEGIN_ALLOW_THREADS
 #undef Py_END_ALLOW_THREADS
 #define Py_BEGIN_ALLOW_THREADS                         \\
     {                                                  \\
-        (void) std::uncaught_exceptions();             \\
+        if (!can_throw()) {                            \\
+            return no_memory();                        \\
+        }                                              \\
         PyThreadState * _save = PyEval_SaveThread();   \\
         try {
 #define Py_END_ALLOW_THREADS                           \\

@@ -184,3 +184,44 @@ same = [(folder / name / "adapter.gguf").read_bytes() for name in ("whole", "cut
 print(same[0] == same[1])
 """
     assert script(text).splitlines()[-1] == "True"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits address space")
+@pytest.mark.parametrize("arenas", ["1", ""], ids=["one arena", "arenas"])
+def test_a_thread_whose_first_call_finds_no_memory(
+    arenas: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C++ needs memory of its own for the first exception of a thread."""
+    text = """
+import ctypes
+import threading
+from pyggml.backend.library import ffi, lib
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes = libc.free.argtypes = [ctypes.c_size_t]
+params = ffi.new("struct ggml_init_params *", {"mem_size": 2**16, "no_alloc": True})
+said = []
+
+def first_call():
+    last = None  # the pieces hang together, for Python has no memory to name them
+    for size in [*range(2**16, 2**10, -1024), *range(2**10, 0, -16)]:
+        while piece := libc.malloc(size):
+            ctypes.c_void_p.from_address(piece).value, last = last, piece
+    try:
+        lib.ggml_init(params[0])
+    except MemoryError:
+        said.append("refused")
+    while last:
+        piece, last = last, ctypes.c_void_p.from_address(last).value
+        libc.free(piece)
+    lib.ggml_free(lib.ggml_init(params[0]))
+
+thread = threading.Thread(target=first_call, daemon=True)
+limit(2**24)
+thread.start()
+thread.join()
+print(*said)
+"""
+    if arenas:
+        monkeypatch.setenv("MALLOC_ARENA_MAX", arenas)
+    assert script(LIMIT + text) == "refused\n"
