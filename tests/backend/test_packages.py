@@ -17,6 +17,7 @@ from pyggml.backend.library_files import libraries
 
 GGML = Path(__file__).resolve().parents[2] / "vendor" / "ggml"
 LIBRARIES = libraries()
+COMPILER = shutil.which("cc") or ""
 COMPUTE = "import pyggml as pg; print((pg.ones(3, 4) @ pg.ones(4, 2)).numpy().sum())"
 # A backend without devices, as one of a GPU is where there is none.
 SOURCE = """
@@ -59,7 +60,7 @@ def compute(
 def test_a_package_that_cannot_be_used_is_a_warning(tmp_path: Path) -> None:
     error = compute(tmp_path, tmp_path / "libpyggml-fake.so")
     assert "the backend fake of the package fake-backend cannot be used" in error
-    assert "No such file" in error
+    assert "libpyggml-fake.so is missing; install the package again" in error
 
 
 def test_a_package_without_the_function_is_a_warning(tmp_path: Path) -> None:
@@ -102,18 +103,46 @@ def test_a_library_of_another_build_is_a_warning(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="builds a library for Linux")
+@pytest.mark.skipif(not COMPILER, reason="needs a C compiler")
+@pytest.mark.parametrize(
+    ("missing", "cure"),
+    [
+        ("libcuda.so.1", "install the GPU driver"),
+        ("libvulkan.so.1", "install the GPU driver"),
+        ("libcublas.so.13", "install the packages that it requires"),
+    ],
+)
+def test_a_library_whose_neighbour_is_missing_is_a_warning(
+    tmp_path: Path, missing: str, cure: str
+) -> None:
+    # A name that no system has: a driver may be installed here.
+    missing = missing.replace(".so.", "-absent.so.")
+    options = ("-shared", "-fPIC", "-x", "c", "/dev/null")
+    subprocess.run(
+        [COMPILER, *options, f"-Wl,-soname,{missing}", "-o", missing], cwd=tmp_path, check=True
+    )
+    library = tmp_path / "libpyggml-fake.so"
+    link = ("-Wl,--no-as-needed", "-x", "none", missing, "-o", str(library))
+    subprocess.run([COMPILER, *options, *link], cwd=tmp_path, check=True)
+    (tmp_path / missing).unlink()
+    error = compute(tmp_path, library)
+    assert f"cannot be used: {missing}: " in error
+    assert error.endswith(f"; {cure}\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="builds a library for Linux")
+@pytest.mark.skipif(not COMPILER, reason="needs a C compiler")
 def test_no_device_is_a_warning(tmp_path: Path) -> None:
     """The library belongs to this build and is loaded; ggml knows no more devices than before."""
-    compiler = shutil.which("cc")
-    if compiler is None or not GGML.is_dir():
-        pytest.skip("needs a C compiler and ggml's source")
+    if not GGML.is_dir():
+        pytest.skip("needs ggml's source")
     own = next(LIBRARIES.glob("libpyggml-cpu*")).read_bytes()
     build = re.search(rb"(?<![0-9a-f])([0-9a-f]{64})\0", own)
     assert build is not None
     source, library = tmp_path / "fake.c", tmp_path / "libpyggml-fake.so"
     source.write_text(SOURCE.replace("BUILD", build[1].decode()))
     subprocess.run(
-        [compiler, "-shared", "-fPIC", f"-I{GGML / 'include'}", f"-I{GGML / 'src'}",
+        [COMPILER, "-shared", "-fPIC", f"-I{GGML / 'include'}", f"-I{GGML / 'src'}",
          str(source), "-o", str(library)], check=True,
     )  # fmt: skip
     assert "it finds no device" in compute(tmp_path, library)

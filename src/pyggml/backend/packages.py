@@ -51,6 +51,8 @@ def _load(point: EntryPoint) -> str:
     before = lib.ggml_backend_dev_count()
     try:
         path = Path(point.load()())
+        if not path.is_file():
+            return f"the file {path} is missing; install the package again"
         if is_cut(path):
             return f"the file {path} is cut; install the package again"
     except Exception as error:  # noqa: BLE001 - code of another package may raise anything
@@ -58,6 +60,9 @@ def _load(point: EntryPoint) -> str:
     failure = lib.pyggml_load_backend(os.fsencode(path))
     if failure != ffi.NULL:
         reason = str(ffi.string(failure).decode("utf-8", "replace"))
-        other = "another build" in reason
-        return f"{reason}; {'install the version of pyggml' if other else 'install the GPU driver'}"
+        if "another build" in reason:
+            return f"{reason}; install the version of pyggml that it requires"
+        if reason.startswith(("libcublas", "libcudart")):  # of NVIDIA's packages, not of the driver
+            return f"{reason}; install the packages that it requires"
+        return f"{reason}; install the GPU driver"
     return "" if lib.ggml_backend_dev_count() > before else "it finds no device"
