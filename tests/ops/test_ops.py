@@ -50,6 +50,13 @@ def test_the_table_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> No
     assert "no op 'no_such_op'; there are abs, acc" in capsys.readouterr().err
 
 
+def test_no_case_holds_a_tensor() -> None:
+    """It would be of the CPU, whatever device the table is for."""
+    cells = [cell.cell_contents for case in CASES for cell in case.fn.__closure__ or ()]
+    held = [v for cell in cells for v in (cell.values() if isinstance(cell, dict) else [cell])]
+    assert not any(isinstance(value, pg.Tensor) for value in held)
+
+
 def test_every_op_has_a_case() -> None:
     assert {c.name for c in CASES} | ELSEWHERE == set(ops.__all__)
 

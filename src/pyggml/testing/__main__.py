@@ -7,6 +7,7 @@ import argparse
 import sys
 
 from ..backend.device import device as find_device
+from ..backend.device import set_default_device
 from ..errors import BackendError
 from .cases import CASES
 from .check import TOLERANCES, Result, run_case
@@ -44,6 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         where = find_device(options.device)
     except BackendError as error:
         parser.error(str(error))
+    set_default_device(where)  # of the indices and masks that a row makes itself
     types = [options.type] if options.type else list(TOLERANCES)
     print(f"{'op and operands':60} {'type':5} {'forward':>9} {'gradient':>9}")
     counts = {"OK": 0, "FAIL": 0, "unsupported": 0}

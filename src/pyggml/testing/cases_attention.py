@@ -26,30 +26,27 @@ def flash_op(q: Tensor, k: Tensor, v: Tensor, *rest: Tensor, **more: Any) -> Ten
     return ops.flash_attn_ext(q, k, v, sinks=rest[0] if rest else None, **more)
 
 
-def _flash(variant: str, *shapes: tuple[int, ...], view: Any = None, **more: Any) -> Case:
-    numbers = dict(more)
-    if "mask" in more:
-        more["mask"] = tensor(more["mask"], "f16")
+def _mask_on_device(more: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """The arguments of a row; its mask becomes a tensor of the device of the moment."""
+    return {**more, "mask": tensor(more["mask"], dtype)} if "mask" in more else more
 
+
+def _flash(variant: str, *shapes: tuple[int, ...], view: Any = None, **more: Any) -> Case:
     def ref(q: r.Array, k: r.Array, v: r.Array, *rest: r.Array) -> r.Array:
-        return a.attention(q, k, v, **numbers, **({"sinks": rest[0]} if rest else {}))
+        return a.attention(q, k, v, **more, **({"sinks": rest[0]} if rest else {}))
 
     def fn(*operands: Tensor) -> Tensor:
-        return flash_op(*operands, **more)
+        return flash_op(*operands, **_mask_on_device(more, "f16"))
 
     return Case("flash_attn_ext", fn, ref, shapes, view=view, half=(1, 2), variant=variant)
 
 
 def _soft_max(variant: str, *shapes: tuple[int, ...], view: Any = None, **more: Any) -> Case:
-    numbers = dict(more)
-    if "mask" in more:
-        more["mask"] = tensor(more["mask"])
-
     def fn(x: Tensor, *rest: Tensor) -> Tensor:
-        return ops.soft_max(x, sinks=rest[0] if rest else None, **more)
+        return ops.soft_max(x, sinks=rest[0] if rest else None, **_mask_on_device(more, "f32"))
 
     def ref(x: r.Array, *rest: r.Array) -> r.Array:
-        return a.scores_softmax(x, **numbers, **({"sinks": rest[0]} if rest else {}))
+        return a.scores_softmax(x, **more, **({"sinks": rest[0]} if rest else {}))
 
     return Case("soft_max", fn, ref, shapes, view=view, variant=variant)
 
