@@ -132,7 +132,11 @@ def test_a_library_whose_neighbour_is_missing_is_a_warning(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="builds a library for Linux")
 @pytest.mark.skipif(not COMPILER, reason="needs a C compiler")
-def test_no_device_is_a_warning(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("result", "cause"),
+    [("&reg", "it finds no device"), ("NULL", "it does not start; install the GPU driver")],
+)
+def test_no_device_and_no_driver_are_a_warning(tmp_path: Path, result: str, cause: str) -> None:
     """The library belongs to this build and is loaded; ggml knows no more devices than before."""
     if not GGML.is_dir():
         pytest.skip("needs ggml's source")
@@ -140,9 +144,12 @@ def test_no_device_is_a_warning(tmp_path: Path) -> None:
     build = re.search(rb"(?<![0-9a-f])([0-9a-f]{64})\0", own)
     assert build is not None
     source, library = tmp_path / "fake.c", tmp_path / "libpyggml-fake.so"
-    source.write_text(SOURCE.replace("BUILD", build[1].decode()))
+    code = SOURCE.replace("BUILD", build[1].decode()).replace("return &reg", f"return {result}")
+    source.write_text(code)
     subprocess.run(
         [COMPILER, "-shared", "-fPIC", f"-I{GGML / 'include'}", f"-I{GGML / 'src'}",
          str(source), "-o", str(library)], check=True,
     )  # fmt: skip
-    assert "it finds no device" in compute(tmp_path, library)
+    error = compute(tmp_path, library)
+    assert error.endswith(f"cannot be used: {cause}\n")
+    assert error.count("\n") == 1

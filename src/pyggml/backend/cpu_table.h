@@ -82,12 +82,20 @@ static const char * pyggml_load_cpu(const char * path) {
     return nullptr;
 }
 
-// Load and register a backend of another package. Returns as `pyggml_load_cpu`.
+// Load and register a backend of another package. Returns as `pyggml_load_cpu`. Not by
+// ggml_backend_load, which logs an error of its own where there is no driver.
 static const char * pyggml_load_backend(const char * path) {
     const char * reason  = nullptr;
     void *       library = pyggml_open_own(path, &reason);
-    if (library && !ggml_backend_load(path)) {
-        reason = "ggml cannot start it";
+    if (!library) {
+        return reason;
     }
-    return reason; // a library that was opened stays: threads of a driver may live in it
+    // From here on the library stays open: threads of a driver may live in it.
+    auto init = (ggml_backend_reg_t (*)(void)) pyggml_symbol(library, "ggml_backend_init");
+    auto reg  = init ? init() : nullptr;
+    if (!reg) {
+        return "it does not start";
+    }
+    ggml_backend_register(reg);
+    return nullptr;
 }
