@@ -25,7 +25,9 @@ SOURCE = """
 const char pyggml_build[] = "BUILD";
 static const char * name(ggml_backend_reg_t reg) { (void) reg; return "fake"; }
 static size_t count(ggml_backend_reg_t reg) { (void) reg; return 0; }
+void ggml_log_internal(enum ggml_log_level level, const char * format, ...);
 ggml_backend_reg_t ggml_backend_init(void) {
+    ggml_log_internal(GGML_LOG_LEVEL_ERROR, "no GPU answers\\n");
     static struct ggml_backend_reg reg = { GGML_BACKEND_API_VERSION, { name, count, 0, 0 }, 0 };
     return &reg;
 }
@@ -148,8 +150,8 @@ def test_no_device_and_no_driver_are_a_warning(tmp_path: Path, result: str, caus
     source.write_text(code)
     subprocess.run(
         [COMPILER, "-shared", "-fPIC", f"-I{GGML / 'include'}", f"-I{GGML / 'src'}",
-         str(source), "-o", str(library)], check=True,
+         str(source), str(LIBRARIES / "libpyggml-base.so"), "-o", str(library)], check=True,
     )  # fmt: skip
     error = compute(tmp_path, library)
-    assert error.endswith(f"cannot be used: {cause}\n")
+    assert error.endswith(f"cannot be used: {cause} (no GPU answers)\n")
     assert error.count("\n") == 1

@@ -23,6 +23,7 @@ __all__ = ["GROUP", "load_backends"]
 GROUP = "pyggml.backends"
 
 _logger = logging.getLogger("pyggml")
+_ggml = logging.getLogger("pyggml.ggml")
 
 
 def load_backends() -> None:
@@ -36,7 +37,18 @@ def load_backends() -> None:
     from importlib.metadata import entry_points
 
     for point in sorted(entry_points(group=GROUP)):
-        reason = _load(point)
+        held: list[logging.LogRecord] = []
+        hold = held.append  # as a filter it lets nothing pass
+        _ggml.addFilter(hold)  # type: ignore[arg-type]
+        try:
+            reason = _load(point)
+        finally:
+            _ggml.removeFilter(hold)  # type: ignore[arg-type]
+        for record in held:
+            if reason and record.levelno >= logging.ERROR:
+                reason += f" ({record.getMessage()})"
+            else:
+                _ggml.handle(record)
         if reason:
             _logger.warning(
                 "pyggml: the backend %s of the package %s cannot be used: %s",
