@@ -248,7 +248,7 @@ MISTAKES = {
         right="const int k1 = (int) tgpig.z < args.n_as ? args.nm : 0;",
         wrong="const int k1 = args.nm;",
         case="MUL_MAT_ID_BACK/no-such-expert-b2",
-        said="unwritten|normalized|is nan|is -nan",
+        said="unwritten|normalized|is nan|is -nan|order of the threads",
     ),
     "the depth of a kernel by its width": Mistake(
         source="image_back",
