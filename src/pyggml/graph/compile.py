@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import update_wrapper
 from typing import Any
 
 from ..backend.device import COMPUTE_LOCK
@@ -57,6 +60,7 @@ class Compiled:
         self, fn: Callable[..., Any], max_graphs: int = MAX_GRAPHS, max_bytes: int = MAX_BYTES
     ):
         self._fn = fn
+        self._limits = max_graphs, max_bytes
         self._plans: LRUCache[_Plan] = graph_cache(
             "compile",
             _Plan.size_bytes,
@@ -65,9 +69,12 @@ class Compiled:
             "pad the inputs to fewer shapes, or raise max_graphs or max_bytes",
         )
         self._dropout = DropoutStream()
-        self._modes: dict[int, Any] = {}
+        self._modes: dict[int, weakref.ref[Any]] = {}
         self._runs = 0
         self._once = NoReentry("compile")
+        # The object whose method this is, by its id, with what was recorded for it.
+        self._methods: dict[int, tuple[weakref.ref[Any], Compiled]] = {}
+        self._owner: type | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Compiled, (self._fn,)  # a copy records anew
@@ -78,25 +85,72 @@ class Compiled:
             raise AttributeError(name)
         return getattr(self._fn, name)
 
-    def _key(self, given: list[Tensor]) -> tuple[Any, ...]:
-        """Return what a recording depends on: the shapes, and the modes of the modules in it."""
-        modes = (module.training for module in self._modes.values())
-        shapes = ((t.shape, t.dtype, t.device.name, is_mask(t.node)) for t in given)
-        return (rounding(), *shapes, *modes)
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner = owner
 
-    def __call__(self, *args: Any) -> Any:
+    def __get__(self, instance: Any, owner: type | None = None) -> Callable[..., Any]:
+        """Return the method of an object, if the function is one of a class."""
+        bind = getattr(type(self._fn), "__get__", None)
+        method = None if instance is None or bind is None else bind(self._fn, instance, owner)
+        if method is None or getattr(method, "__self__", None) is not instance:
+            return self
+        own = self._of(instance)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return own._call(method, args, kwargs)
+
+        return update_wrapper(call, method)
+
+    def _of(self, instance: Any) -> Compiled:
+        """Return what was recorded for an object, which is not kept alive by it."""
+        key, methods = id(instance), self._methods
+
+        def forget(ref: weakref.ref[Any]) -> None:
+            if key in methods and methods[key][0] is ref:
+                del methods[key]
+
+        with COMPUTE_LOCK:
+            if key not in methods or methods[key][0]() is not instance:
+                try:
+                    ref = weakref.ref(instance, forget)
+                except TypeError:
+                    raise TypeError(
+                        "compile: the object of a method must allow weak references, so that its"
+                        f" graphs go with it; got a {type(instance).__name__}: add '__weakref__' to"
+                        " its __slots__"
+                    ) from None
+                methods[key] = ref, Compiled(self._fn, *self._limits)
+            return methods[key][1]
+
+    def _key(self, given: list[Any], form: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return what a recording depends on: the shapes, and the modes of the modules in it."""
+        modules = (ref() for ref in self._modes.values())
+        modes = (None if module is None else module.training for module in modules)
+        shapes = ((t.shape, t.dtype, t.device.name, is_mask(t.node)) for t in given)
+        return (rounding(), form, *shapes, *modes)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the plan for these shapes, recording it first if it is new."""
-        given = [a if isinstance(a, Tensor) else tensor(a) for a in args]
+        if self._owner is not None and args and isinstance(args[0], self._owner):
+            return self.__get__(args[0], self._owner)(*args[1:], **kwargs)
+        return self._call(self._fn, args, kwargs)
+
+    def _call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the plan of the function, or of a method of the object that this belongs to."""
+        if kwargs:
+            args, kwargs = _in_place(fn, args, kwargs)
+        form = len(args), *kwargs
+        given = [a if isinstance(a, Tensor) else tensor(a) for a in (*args, *kwargs.values())]
         if outer() is not None:  # a part of what records, with its gradients
-            outputs = self._fn(*given)
+            outputs = _apply(fn, given, form)
             _as_list(outputs)
             return outputs
         arrays = [t.numpy() for t in given]
         with COMPUTE_LOCK:  # another thread's call must not record or write between
-            plan = self._plans.get(self._key(given))
+            plan = self._plans.get(self._key(given, form))
             if plan is None or not plan.graph.is_current:
-                plan = self._record(given)
-                self._plans.put(self._key(given), plan)
+                plan = self._record(fn, given, form)
+                self._plans.put(self._key(given, form), plan)
             self._once.enter()
             try:
                 copy_in("compile: args", plan.inputs, arrays)
@@ -109,15 +163,33 @@ class Compiled:
         end_gradients("compile", results, [*plan.below, *(t.node for t in given)])
         return results[0] if isinstance(plan.outputs, Tensor) else type(plan.outputs)(results)
 
-    def _record(self, given: list[Tensor]) -> _Plan:
+    def _record(self, fn: Callable[..., Any], given: list[Tensor], form: tuple[Any, ...]) -> _Plan:
         """Record the function for inputs like these."""
         inputs = [tensor(t) for t in given]
         trace = Trace("compile", [t.node for t in inputs])
         with self._dropout, trace:
-            outputs = self._fn(*inputs)
-        self._modes.update(trace.modes)
+            outputs = _apply(fn, inputs, form)
+        # Weakly: the object of a method, which may be one of them, is not to be kept alive.
+        self._modes.update((key, weakref.ref(module)) for key, module in trace.modes.items())
         flat = _as_list(outputs)
         return _Plan(inputs, outputs, Graph(flat), leaves(t.node for t in flat))
+
+
+def _in_place(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments by place as far as the signature has places, and others by name."""
+    try:
+        bound = inspect.signature(getattr(fn, "forward", fn)).bind(*args, **kwargs)
+    except (TypeError, ValueError):  # the function itself says what is wrong
+        return args, kwargs
+    return bound.args, {name: bound.kwargs[name] for name in sorted(bound.kwargs)}
+
+
+def _apply(fn: Callable[..., Any], given: Sequence[Tensor], form: tuple[Any, ...]) -> Any:
+    """Call a function by the number of arguments by place, and the names of the others."""
+    count, *names = form
+    return fn(*given[:count], **dict(zip(names, given[count:], strict=True)))
 
 
 def compile(
@@ -131,16 +203,20 @@ def compile(
             Python code in it runs only when recording. It is recorded anew where `train()` or
             `eval()` changed the mode of a module in it, but not where an attribute, a global or
             a parameter became another object. It must not read what depends on its arguments.
+            A method of a class, decorated in it, is recorded for each object apart, and its
+            graphs go when the object goes.
         max_graphs: graphs that are kept, one for each shape of the inputs; beyond this number the
-            one used longest ago is dropped, and recorded anew when its shape comes again.
+            one used longest ago is dropped, and recorded anew when its shape comes again. A method
+            keeps as many for each object.
         max_bytes: memory that these graphs may take, likewise.
 
     Warns:
         RuntimeWarning: a graph is dropped for the first time.
 
     Returns:
-        A callable that takes tensors or arrays and returns stored tensors. Gradients do not come
-        back through these; called by a function that is recorded itself, it is a part of that one.
+        A callable that takes tensors or arrays, by place or by name, and returns stored tensors.
+        An argument that is left out has the function's own default. Gradients do not come back
+        through the results; called by a function that is recorded itself, it is a part of that one.
 
     Example:
         >>> double = compile(lambda x: x * 2)
