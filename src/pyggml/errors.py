@@ -18,6 +18,7 @@ __all__ = [
     "BackendError",
     "ConfigError",
     "ConfigTypeError",
+    "Copyable",
     "DTypeError",
     "DistributedError",
     "FormatError",
@@ -271,6 +272,23 @@ def _signature(fn: Callable[..., Any]) -> str:
         if name != "self"
     ]
     return str(found.replace(parameters=bare, return_annotation=found.empty))
+
+
+class Copyable(BaseException):
+    """The base of exceptions that are made of other values than their message.
+
+    `copy` and `pickle` would make one of its message alone; with this base they keep what it has.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (type(self), self.args), self.__dict__
+
+
+def _remade(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException:
+    """Make an exception without its `__init__`."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    return error
 
 
 class ShapeError(ValueError):

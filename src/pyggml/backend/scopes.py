@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ContextDecorator
 from functools import partial
 from operator import delitem, methodcaller
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 __all__ = ["Scope", "Scopes", "in_turn"]
 
@@ -94,6 +94,17 @@ class Scope(ContextDecorator):
     def ends(self) -> Callable[[], None]:
         """Return a function of C that leaves, and returns None."""
         return partial(delitem, self.scopes.entries, self)
+
+    def __copy__(self) -> Scope:
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        raise TypeError(
+            f"{type(self).__name__}: a context manager belongs to the code that it encloses, and"
+            " cannot be copied deeply or pickled; make another one there"
+        )
 
     def _recreate_cm(self) -> Scope:
         """Return what a decorated function enters at a call, which may be inside of another."""

@@ -11,6 +11,7 @@ import numpy as np
 from ..backend import dtypes
 from ..backend.library import ffi, lib
 from ..backend.scopes import Scope, Scopes
+from ..errors import Copyable
 from ..tensors.node import Node
 
 __all__ = [
@@ -103,7 +104,7 @@ def read_floats(ptr: Any) -> np.ndarray | None:
     return dtypes.decode(raw[:usable], dtype, (usable // dtype.type_size,))
 
 
-class LossError(FloatingPointError):
+class LossError(Copyable, FloatingPointError):
     """A loss that is not finite ended a graph.
 
     Attributes:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -51,6 +51,10 @@ class DropoutStream(Scope):
         self._offset = 0
         self._index = 0
         self._tensors: dict[Device, Tensor] = {}
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        # The tensors belong to what was recorded with them; a copy has the same masks.
+        return DropoutStream, (self._seed,), {"_offset": self._offset}
 
     def starts(self) -> Callable[[], Any]:
         """Return what enters; the indices begin at 0."""

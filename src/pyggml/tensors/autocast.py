@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, SupportsIndex
 
 from ..backend.dtypes import DType, as_dtype, is_dtype
 from ..backend.library import lib
@@ -57,12 +57,22 @@ def autocast(dtype: DType | str = "bf16") -> Scope:
             f"autocast: dtype must be bf16, f16 or f32; got {shown(name)}: pg.autocast('bf16') is"
             " of the device that computes"
         )
-    return Scope(_levels, _LEVELS[name])
+    return _Level(_LEVELS[name])
+
+
+class _Level(Scope):
+    """Sets a level of rounding."""
+
+    def __init__(self, level: int):
+        super().__init__(_levels, level)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return _Level, (self.value,)
 
 
 def at_level(level: int) -> Scope:
     """Set the level of rounding that `rounding` returned."""
-    return Scope(_levels, level)
+    return _Level(level)
 
 
 def rounding() -> int:

@@ -18,11 +18,12 @@ from typing import Any
 
 from ..backend.scopes import Scope, Scopes, in_turn
 from ..checks import function
+from ..errors import Copyable
 
 __all__ = ["InterruptGuard", "StoppedAtOnce", "TrainingInterrupted"]
 
 
-class TrainingInterrupted(KeyboardInterrupt):
+class TrainingInterrupted(Copyable, KeyboardInterrupt):
     """A signal ended a run after a whole step, with its checkpoint written.
 
     Args:
@@ -39,7 +40,7 @@ class TrainingInterrupted(KeyboardInterrupt):
         super().__init__(f"training stopped after step {step}{where}")
 
 
-class StoppedAtOnce(KeyboardInterrupt):
+class StoppedAtOnce(Copyable, KeyboardInterrupt):
     """A second signal ended a run in the middle of a step.
 
     Args:
