@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pyggml.data import (
     Loader,
     Prefetch,
     RandomCrop,
+    Resize,
     class_weights,
     read_image,
 )
@@ -117,6 +119,67 @@ def test_kinds_of_images(pil: Any, tmp_path: Path, channels: int) -> None:
             want = grey_of(want)[:, :, None]
         # Pillow rounds grey in fixed point.
         np.testing.assert_allclose(image * 255, want, atol=1.01 if channels == 1 else 1e-3)
+
+
+def convert_whole(pil: Any, path: Path, channels: int) -> np.ndarray:
+    """What `read_image` is to return, without bands."""
+    with pil.open(path) as opened:
+        image = sys.modules["PIL.ImageOps"].exif_transpose(opened)
+    if image.mode.startswith("I"):
+        grey = np.clip(np.asarray(image, np.float32) / 65535.0, 0.0, 1.0)
+        return np.repeat(grey[:, :, None], channels, axis=2)
+    if "A" in image.mode or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = pil.new("RGBA", image.size, (255, 255, 255, 255))
+        image = pil.alpha_composite(white, image)
+    array = np.array(image.convert("L" if channels == 1 else "RGB"), np.float32) / np.float32(255)
+    return array.reshape(*array.shape[:2], channels)
+
+
+@pytest.mark.parametrize("pixels", [1, 50, 2**20])
+@pytest.mark.parametrize("kind", ["1", "L", "P", "RGB", "RGBA", "LA", "I;16", "CMYK", "clear"])
+def test_bands_change_no_bit(
+    pil: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pixels: int, kind: str
+) -> None:
+    for module in ("files", "crops"):
+        monkeypatch.setattr(f"pyggml.data.images.{module}._BAND_PIXELS", pixels)
+    path = tmp_path / ("a.tiff" if kind == "CMYK" else "a.png")
+    exif = pil.Exif()
+    exif[0x112] = 6
+    if kind == "I;16":
+        pil.fromarray(rng(1).integers(0, 2**16, (23, 17), np.uint16)).save(path)
+    elif kind == "clear":
+        pil.fromarray(photo(23, 17)).convert("P").save(path, transparency=3)
+    else:
+        alpha = rng(2).integers(0, 256, (23, 17, 1), np.uint8)
+        image = pil.fromarray(np.concatenate([photo(23, 17), alpha], 2))
+        (image if kind == "RGBA" else image.convert("RGB").convert(kind)).save(path, exif=exif)
+    for channels in (1, 3):
+        image = read_image(path, channels)
+        np.testing.assert_array_equal(image, convert_whole(pil, path, channels))
+        small = Resize((5, 7))(image)
+        for channel in range(channels):
+            plane = pil.fromarray(np.ascontiguousarray(image[:, :, channel]))
+            wanted = np.clip(np.asarray(plane.resize((7, 5), pil.Resampling.BILINEAR)), 0.0, 1.0)
+            np.testing.assert_array_equal(small[:, :, channel], wanted)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the peak of /proc")
+@pytest.mark.parametrize("mode", ["1", "RGBA"])
+def test_a_large_image_is_copied_once(pil: Any, tmp_path: Path, mode: str) -> None:
+    pil.new(mode, (4000, 4000)).save(tmp_path / "a.png")
+    code = (
+        "import resource, sys\n"
+        "from pyggml.data import ResizedCenterCrop, read_image\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "import PIL.ImageOps\n"
+        "before = peak()\n"
+        "ResizedCenterCrop(16)(read_image(sys.argv[1]))\n"
+        "print((peak() - before) * 1024 / 4000**2)\n"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "a.png")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 18  # 12 bytes of the pixel in f32, 4 of Pillow's
 
 
 def test_images_are_turned_as_the_camera_was_held(pil: Any, tmp_path: Path) -> None:

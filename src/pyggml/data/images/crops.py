@@ -16,6 +16,9 @@ from .pixels import float_pixels, pixels
 __all__ = ["CenterCrop", "RandomCrop", "RandomResizedCrop", "Resize", "ResizedCenterCrop"]
 
 
+_BAND_PIXELS = 2**20
+
+
 def pillow(who: str) -> Any:
     """The package that reads and resizes images."""
     try:
@@ -55,9 +58,22 @@ def _resize(image: np.ndarray, rows: int, columns: int, box: Any = None) -> np.n
     bilinear = library.Image.Resampling.BILINEAR
     made = np.empty((rows, columns, image.shape[2]), np.float32)
     for channel in range(image.shape[2]):
-        plane = library.Image.fromarray(np.ascontiguousarray(image[:, :, channel], np.float32))
-        made[:, :, channel] = plane.resize((columns, rows), bilinear, box)
+        # No name holds a plane while the next is made.
+        made[:, :, channel] = _plane(library, image[:, :, channel]).resize(
+            (columns, rows), bilinear, box
+        )
     return np.clip(made, 0.0, 1.0, out=made)
+
+
+def _plane(library: Any, channel: np.ndarray) -> Any:
+    """A picture of floats, which is copied in bands, so that there is one large copy."""
+    height, width = channel.shape
+    plane = library.Image.new("F", (width, height))
+    step = max(1, _BAND_PIXELS // width)
+    for top in range(0, height, step):
+        band = np.ascontiguousarray(channel[top : top + step], np.float32)
+        plane.paste(library.Image.fromarray(band), (0, top))
+    return plane
 
 
 def _cut(image: np.ndarray, top: int, left: int, rows: int, columns: int) -> np.ndarray:

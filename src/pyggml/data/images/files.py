@@ -27,6 +27,7 @@ _LEFT = ("thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx")
 _NEVER = ("EPS",)
 # A longer strip has nothing in its middle that would tell what it is.
 _MOST_ASPECT = 1000
+_BAND_PIXELS = 2**20
 
 
 class ImageFolder:
@@ -238,17 +239,29 @@ def _read(file: Path, channels: int) -> np.ndarray:
     """Decode, turn as the camera was held, and convert."""
     library = pillow("ImageFolder")
     with _opened(file) as opened:
-        image = library.ImageOps.exif_transpose(opened)
-        if image.mode.startswith("I"):  # 16 bits; Pillow's own conversion would clip them
-            grey = np.clip(np.asarray(image, np.float32) / 65535.0, 0.0, 1.0)
-            return np.repeat(grey[:, :, None], channels, axis=2)
-        if image.mode == "F":
+        library.ImageOps.exif_transpose(opened, in_place=True)
+        if opened.mode == "F":
             raise ValueError("floating pixels have no known range; save it as PNG or JPEG")
-        if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-            image = image.convert("RGBA")
-            white = library.Image.new("RGBA", image.size, (255, 255, 255, 255))
-            image = library.Image.alpha_composite(white, image)
-        array = np.array(image.convert("L" if channels == 1 else "RGB"), np.float32)
+        columns, rows = opened.size
+        array = np.empty((rows, columns, channels), np.float32)
+        # In bands, so that there is one large copy, and not one for each step.
+        step = max(1, _BAND_PIXELS // columns)
+        for top in range(0, rows, step):
+            band = opened.crop((0, top, columns, min(top + step, rows)))
+            array[top : top + step] = _floats(band, channels)
+    return array
+
+
+def _floats(image: Any, channels: int) -> np.ndarray:
+    """Return the pixels of a picture from 0 to 1, (H, W, channels) or (H, W, 1)."""
+    library = pillow("ImageFolder")
+    if image.mode.startswith("I"):  # 16 bits; Pillow's own conversion would clip them
+        return np.clip(np.asarray(image, np.float32) / 65535.0, 0.0, 1.0)[:, :, None]
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = library.Image.new("RGBA", image.size, (255, 255, 255, 255))
+        image = library.Image.alpha_composite(white, image)
+    array = np.array(image.convert("L" if channels == 1 else "RGB"), np.float32)
     array /= 255.0
     return array.reshape(*array.shape[:2], channels)
 
