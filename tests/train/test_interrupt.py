@@ -37,6 +37,29 @@ def test_the_second_acts_at_once(first, second):
     assert explain(caught.value) == ("interrupted", 128 + second)
 
 
+HANGUP = getattr(signal, "SIGHUP", None)
+
+
+@pytest.mark.skipif(HANGUP is None, reason="needs SIGHUP")
+def test_a_terminal_that_closes_asks_for_the_end_once():
+    before = signal.signal(HANGUP, signal.SIG_DFL)
+    try:
+        with InterruptGuard() as guard:
+            signal.raise_signal(HANGUP)
+            assert (guard.requested, guard.signum) == (True, HANGUP)
+            signal.raise_signal(HANGUP)
+            with pytest.raises(StoppedAtOnce):
+                signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(HANGUP) is signal.SIG_DFL
+        signal.signal(HANGUP, signal.SIG_IGN)  # as nohup does
+        with InterruptGuard() as guard:
+            signal.raise_signal(HANGUP)
+            assert not guard.requested
+        assert signal.getsignal(HANGUP) is signal.SIG_IGN
+    finally:
+        signal.signal(HANGUP, before)
+
+
 def test_other_threads_are_left_alone():
     before = signal.getsignal(signal.SIGINT)
     seen = []

@@ -53,12 +53,17 @@ class StoppedAtOnce(Copyable, KeyboardInterrupt):
 
 
 _guards = Scopes()
+# Windows has none.
+_HANGUPS = (int(signal.SIGHUP),) if hasattr(signal, "SIGHUP") else ()
 
 
 class InterruptGuard(Scope):
-    """While active, the first SIGINT or SIGTERM is noted; a second one of either acts at once.
+    """While active, the first SIGINT, SIGTERM or SIGHUP is noted; a second SIGINT or SIGTERM acts
+    at once.
 
-    Signals reach Python's main thread only; in another thread the guard does nothing.
+    A terminal that closes may send SIGHUP twice, so that a second one changes nothing; where it is
+    ignored from the start, as by `nohup`, it stays ignored. Signals reach Python's main thread
+    only; in another thread the guard does nothing.
 
     Args:
         on_request: called once with the signal's number when the first one arrives.
@@ -101,13 +106,17 @@ class InterruptGuard(Scope):
         """Look up who handles the signals outside of the block."""
         if self in self.scopes.entries or threading.current_thread() is not threading.main_thread():
             return
-        for signum in (int(signal.SIGINT), int(signal.SIGTERM)):
+        for signum in (int(signal.SIGINT), int(signal.SIGTERM), *_HANGUPS):
             handler = getsignal(signum)
+            if signum in _HANGUPS and handler == signal.SIG_IGN:
+                continue
             # None: the handler was not set from Python and cannot be put back from here.
             self._previous[signum] = signal.SIG_DFL if handler is None else handler
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         if self.requested:
+            if signum in _HANGUPS:
+                return
             raise StoppedAtOnce(signum)
         self.requested = True
         self.signum = signum
