@@ -397,6 +397,12 @@ def test_an_error_names_the_line_of_the_template():
         ChatTemplate("a\n\n{{ raise_exception('no tools here') }}", name="t").render(TALK)
 
 
+def test_a_long_message_of_a_template_is_cut():
+    with pytest.raises(FormatError, match=r"the template fails: xxx.* …") as caught:
+        ChatTemplate("{{ raise_exception('x' * 10**7) }}").render(TALK)
+    assert len(str(caught.value)) < 1200
+
+
 def test_a_template_must_write_an_answer_as_it_is():
     twice = "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}"
     upper = "{% for m in messages %}[{{ m.content|upper }}]{% endfor %}"

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from .. import checks
-from ..errors import FormatError
+from ..backend.sizes import format_bytes
+from ..errors import FormatError, OutOfMemoryError
 from .regular import open_regular, read_regular
 
 __all__ = [
@@ -51,6 +52,12 @@ def _open(path: Path) -> Any:
         raise FormatError(f"load_safetensors: {path}: no such file") from error
     except OSError as error:
         raise FormatError(f"load_safetensors: {path}: cannot be read: {error.strerror}") from error
+    except MemoryError as error:  # the library maps all of the file
+        size = format_bytes(path.stat().st_size)
+        raise OutOfMemoryError(
+            f"load_safetensors: {path}: the file of {size} cannot be mapped within the address"
+            " space of the process: raise its limit (ulimit -v)"
+        ) from error
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ _ENVIRONMENT: list[Any] = []
 _COMPILED: dict[str, Any] = {}
 # Frames around what `{% generation %}` encloses; a text that holds them is not taken.
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
+_LONGEST_MESSAGE = 1000
 
 
 class _TooMuch(Exception):
@@ -171,6 +172,8 @@ def _failure(error: BaseException, limit: int) -> dict[str, Any]:
         message = f"{kind}: {error}"
     # Of these the template is the cause, whatever the conversation is.
     fatal = isinstance(error, (_TooMuch, MemoryError, RecursionError))
+    if len(message) > _LONGEST_MESSAGE:
+        message = f"{message[:_LONGEST_MESSAGE]} …"
     return {"error": message, "line": line, "fatal": fatal or kind == "TemplateSyntaxError"}
 
 
