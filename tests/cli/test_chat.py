@@ -75,7 +75,7 @@ def test_the_options_of_chat(folder, tmp_path):
     code, out, _ = run(*given, "--lora", folder / "adapter.gguf", typed="Six?\n")
     assert (code, out) == (0, KNOWN["Six?"] + "\n")
     code, out, err = run(*given, "--chat-template", tmp_path / "t.jinja", typed="Six?\n")
-    assert (code, out) == (0, "")
+    assert (code, out) == (1, "")  # no message was answered
     assert "t.jinja:1: the template fails: no" in err
     code, _, err = run(*given, "--chat-template", "nothing", typed="Six?\n")
     assert code == 2
@@ -83,11 +83,14 @@ def test_the_options_of_chat(folder, tmp_path):
     saved = tmp_path / "talk.jsonl"
     typed = f"/help\n/system Be brief.\n/retry\n{'x' * 300}\n/save\n/save {saved}\n"
     code, out, err = run(*given, typed=typed)
-    assert code == 0
+    assert code == 1
     assert "/save FILE" in err
     assert "no message was answered" in err
     assert "/save: nothing was answered yet" in err
     assert not saved.exists()
+    assert "shorten" in err
+    code, out, err = run(*given, typed=f"{'x' * 300}\nSix?\n")
+    assert (code, out) == (0, KNOWN["Six?"] + "\n")
     assert "shorten" in err
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import suppress
 
 __all__ = ["main"]
 
@@ -21,6 +22,15 @@ def main() -> None:
 
         join()
         app()
+    except OSError as error:  # of the help and the usage; commands tell their own
+        from .errors import EXIT_FAILED, EXIT_PIPE
+        from .terminal import say
+
+        if isinstance(error, BrokenPipeError):
+            sys.exit(EXIT_PIPE)
+        with suppress(OSError):
+            say(f"error: {error.filename or 'stdout'}: {error.strerror or error}", error=True)
+        sys.exit(EXIT_FAILED)
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
@@ -32,3 +42,7 @@ def main() -> None:
     except KeyboardInterrupt:  # while the commands were imported
         print("interrupted", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
+    finally:
+        from .terminal import settle
+
+        settle()

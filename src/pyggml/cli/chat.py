@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .errors import friendly_errors, naming
+from .errors import EXIT_FAILED, friendly_errors, naming
 from .generate import (
     SAMPLING,
     Adapters,
@@ -56,9 +56,11 @@ def chat(
     """Talk with a model.
 
     Messages are lines of stdin; answers go to stdout, everything else to stderr. /help lists the
-    commands of the conversation.
+    commands of the conversation. Where no message of a pipe was answered, the exit code is 1.
     """
     with friendly_errors():
+        if sys.stdin is None:
+            raise OSError("chat reads messages from stdin, which is closed: open it, or pipe lines")
         from ..models import ChatSession
 
         options = GenerateConfig(**{"max_tokens": 1024, **given})
@@ -68,7 +70,10 @@ def chat(
         template = template_of(language_model, tokenizer, chat_template, model)
         session = ChatSession(language_model, tokenizer, template, system=system)
         sampling = sampling_of(language_model, options.text)
-        _Terminal(session, system, options.text.max_tokens, sampling).run()
+        talk = _Terminal(session, system, options.text.max_tokens, sampling)
+        talk.run()
+        if talk.failed and not (talk.answered or sys.stdin.isatty()):
+            raise typer.Exit(EXIT_FAILED)
 
 
 class _Terminal:
@@ -80,6 +85,7 @@ class _Terminal:
         self._session, self._system = session, system
         self._max_tokens, self._sampling = max_tokens, sampling
         self._dropped = 0
+        self.answered = self.failed = 0
         self._commands: dict[str, Callable[[str], None]] = {
             "/help": lambda _: say(_HELP, error=True),
             "/clear": lambda _: self._begin(self._system),
@@ -145,7 +151,9 @@ class _Terminal:
             except (ValueError, FormatError) as error:
                 # A message that cannot be read ends no conversation.
                 say(f"error: {reason(error)}", error=True)
+                self.failed += 1
                 return
+        self.answered += 1
         sys.stdout.write("\n")
         sys.stdout.flush()
         if self._session.dropped > self._dropped:

@@ -12,18 +12,20 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from typing import TextIO, cast
 
 import typer
 
+from ..debug.lasting import LastingStream
 from .terminal import LogFormatter, say
 
-__all__ = ["EXIT_FAILED", "EXIT_USAGE", "friendly_errors", "naming"]
+__all__ = ["EXIT_FAILED", "EXIT_PIPE", "EXIT_USAGE", "friendly_errors", "naming"]
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 # What a shell reports of a program that a closed pipe ended (128 + SIGPIPE).
-_EXIT_PIPE = 141
+EXIT_PIPE = 141
 _PLAIN_SIGNS = {"×": "x", "…": "...", "–": "-", "—": "-", "’": "'", "“": '"', "”": '"'}
 _EXTRAS = ("matplotlib", "rich", "safetensors", "tokenizers", "typer")
 
@@ -33,14 +35,24 @@ def _debug() -> bool:
 
 
 @contextmanager
-def friendly_errors() -> Iterator[None]:
+def friendly_errors(*, trains: bool = False) -> Iterator[None]:
     """Turn exceptions into a message and an exit code; PYGGML_DEBUG=1 shows the traceback too.
 
+    Args:
+        trains: a training goes on where stdout or stderr can no longer be written: the terminal
+            or the pager is gone, or the disk is full. Lines are lost then, and nothing else.
+
     Raises:
-        typer.Exit: 2 for options that cannot be used, 130 after Ctrl-C and 143 after SIGTERM, 1 for
-            other failures.
+        typer.Exit: 2 for options that cannot be used, 130 after Ctrl-C, 143 after SIGTERM and 129
+            after SIGHUP, 141 for a closed pipe, 1 for other failures.
     """
     _mend_streams()
+    with _lasting_streams() if trains else nullcontext():
+        yield from _explained(trains)
+
+
+def _explained(trains: bool) -> Iterator[None]:
+    """Run what `friendly_errors` encloses."""
     if not logging.getLogger().handlers:
         level = logging.INFO if _debug() else logging.WARNING
         handler = logging.StreamHandler(sys.stderr)
@@ -52,19 +64,32 @@ def friendly_errors() -> Iterator[None]:
     except typer.Exit:
         raise
     except BrokenPipeError:
-        # Python flushes stdout once more at exit; that must not fail again.
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(_EXIT_PIPE) from None
+        raise typer.Exit(EXIT_PIPE) from None
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (the last line of defence)
         if _debug():
             say(traceback.format_exc(), error=True)
-        message, code = explain(error)
+        message, code = explain(error, trains)
         from ..distributed import world
 
         if world().leave(message, code):
-            say(message, error=True)
+            with suppress(OSError):  # nobody reads it
+                say(message, error=True)
         raise typer.Exit(code) from None
+
+
+@contextmanager
+def _lasting_streams() -> Iterator[None]:
+    """Let stdout and stderr lose what cannot be written, and say so in the end."""
+    before = sys.stdout, sys.stderr
+    out, error = LastingStream(sys.stdout), LastingStream(sys.stderr)
+    sys.stdout, sys.stderr = cast(TextIO, out), cast(TextIO, error)
+    try:
+        yield
+    finally:
+        out.flush()
+        if out.lost is not None:
+            say(f"note: lines of stdout were lost: {out.lost}", error=True)
+        sys.stdout, sys.stderr = before
 
 
 @contextmanager
@@ -90,6 +115,11 @@ def naming(flag: str, path: str) -> Iterator[None]:
 
 def _mend_streams() -> None:
     """Open streams that were closed from the start, and make the others take any character."""
+    # Or a file that is opened takes the place of stdin, stdout or stderr, and gets what others
+    # write there.
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -108,11 +138,12 @@ def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
     return "".join(_PLAIN_SIGNS.get(char, "?") for char in text), error.end
 
 
-def explain(error: BaseException) -> tuple[str, int]:
+def explain(error: BaseException, trains: bool = False) -> tuple[str, int]:
     """Return the message and the exit code for an exception.
 
     Args:
         error: the exception.
+        trains: of a training, which can do with less memory.
 
     Example:
         >>> explain(FileNotFoundError(2, "No such file or directory", "a.txt"))
@@ -132,10 +163,10 @@ def explain(error: BaseException) -> tuple[str, int]:
     wrong = isinstance(error, (ValueError, TypeError)) and not isinstance(error, FormatError)
     if isinstance(error, ConfigError) or (wrong and blames_option(str(error))):
         return f"error: {named_by_flags(str(error))}", EXIT_USAGE
-    return f"error: {named_by_flags(_message(error))}", EXIT_FAILED
+    return f"error: {named_by_flags(_message(error, trains))}", EXIT_FAILED
 
 
-def _message(error: BaseException) -> str:
+def _message(error: BaseException, trains: bool) -> str:
     """Return the text of an exception, with the cure where it has none itself."""
     from ..errors import OutOfMemoryError
 
@@ -146,7 +177,12 @@ def _message(error: BaseException) -> str:
         cure = "; make room on the disk and try again" if error.errno == errno.ENOSPC else ""
         return f"{where}{error.strerror}{cure}"
     if isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
-        return "out of memory: use smaller batches, shorter sequences or a smaller model"
+        if trains:
+            return "out of memory: use smaller batches, shorter sequences or a smaller model"
+        return (
+            "out of memory: raise the limit of the process (ulimit -v), close other programs, or"
+            " take a smaller file, model or batch"
+        )
     if isinstance(error, KeyError):
         return str(error.args[0]) if error.args else "unknown key"
     said = (ValueError, TypeError, RuntimeError, ArithmeticError, OSError, ImportError)

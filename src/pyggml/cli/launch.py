@@ -24,7 +24,8 @@ from .terminal import say
 
 __all__ = ["launch"]
 
-_STOPS = (signal.SIGINT, signal.SIGTERM)
+_HANGUP = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()
+_STOPS = (signal.SIGINT, signal.SIGTERM, *_HANGUP)
 # Ranks that were asked to end have so long to write a checkpoint: Open MPI's own second is short.
 # And it takes minutes to find that a host is cut off, or was never there.
 _ENVIRONMENT = {
@@ -71,7 +72,7 @@ def launch(
     `python train.py`, is run again as it is and should call `Trainer.resume`. A job that a signal
     ended, or that ended with 2 (wrong options), is not started again.
     """
-    with friendly_errors():
+    with friendly_errors(trains=True):
         starter = _starter(mpiexec)
         given, count = list(command), ranks
         for start in range(restarts + 1):
@@ -142,21 +143,30 @@ def _folder(command: list[str], kind: Any) -> str:
 
 def _run(command: list[str]) -> tuple[int, int]:
     """Run a job, and return its exit code and the signal that was to end it, or 0."""
-    stopped = 0
+    stopped, hung_up = 0, False
 
     def stop(signum: int, frame: Any) -> None:
-        nonlocal stopped
+        nonlocal stopped, hung_up
         stopped = signum
-        job.send_signal(signum)
+        # mpiexec hands SIGTERM on. A second one would end the ranks at once, and a terminal that
+        # closes may send SIGHUP twice.
+        if signum not in _HANGUP:
+            job.send_signal(signum)
+        elif not hung_up:
+            hung_up = True
+            job.send_signal(signal.SIGTERM)
 
     folder = tempfile.TemporaryDirectory(prefix="pyggml-")
     mark = Path(folder.name) / "failed"
     variables = {**_ENVIRONMENT, **os.environ, MARK: str(mark)}
     before = {signum: signal.getsignal(signum) for signum in _STOPS}
+    for signum in _HANGUP:
+        if before[signum] == signal.SIG_IGN:  # by nohup
+            del before[signum]
     # In a session of its own the job hears of a Ctrl-C once, by this process.
     job = subprocess.Popen(command, env=variables, start_new_session=True)
     try:
-        for signum in _STOPS:
+        for signum in before:
             signal.signal(signum, stop)
         code = _wait(job, mark)
     finally:

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from contextlib import suppress
 
 from ..errors import printable
 
-__all__ = ["LogFormatter", "say", "shown", "written"]
+__all__ = ["LogFormatter", "say", "settle", "shown", "written"]
 
 _KEPT = "\n\t"
 
@@ -43,6 +45,20 @@ def written(text: str) -> str:
         text: the text.
     """
     return shown(text) if sys.stdout.isatty() else text
+
+
+def settle() -> None:
+    """Drop what stdout and stderr could not write, as Python would try it again at its exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is None:
+            continue
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, stream.fileno())
+                os.close(null)
 
 
 class LogFormatter(logging.Formatter):

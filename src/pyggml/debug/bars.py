@@ -7,12 +7,14 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sized
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar, cast
 
 from ..checks import flag
 from ..errors import printable
+from .lasting import LastingStream
 
 __all__ = ["Bar", "NotebookBar", "PlainBar", "TerminalBar", "make_bar", "progress"]
 
@@ -76,8 +78,11 @@ class PlainBar(Bar):
         self._file = file
 
     def note(self, line: str) -> None:
-        """Write a line."""
-        print(printable(line, "\n\t"), file=self._file or sys.stderr, flush=True)
+        """Write a line; where it cannot be written, the work goes on."""
+        file = self._file or sys.stderr
+        if file is not None:  # or print takes stdout
+            with suppress(OSError):
+                print(printable(line, "\n\t"), file=file, flush=True)
 
 
 class TerminalBar(Bar):
@@ -100,7 +105,8 @@ class TerminalBar(Bar):
             MofNCompleteColumn(),
             BarColumn(),
             TextColumn("{task.description}", markup=False),
-            console=console or Console(stderr=True, highlight=False),
+            console=console
+            or Console(file=cast(TextIO, LastingStream(sys.stderr)), highlight=False),
             refresh_per_second=5,
         )
         self._task = self._bar.add_task("", total=total, completed=done)

@@ -44,7 +44,7 @@ def finetune(
     otherwise model/, a folder of transformers. Ctrl-C writes a checkpoint; --resume goes on from
     it with the options of the run.
     """
-    with friendly_errors():
+    with friendly_errors(trains=True):
         from ...recipes import finetune as train
         from ...recipes import read_config
         from .live import make_reporter, trained

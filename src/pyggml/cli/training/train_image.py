@@ -33,7 +33,7 @@ def train_image(
     with the accuracy of each class, config.toml (for --config), confusion.png, loss.png,
     report.html and a checkpoint.
     """
-    with friendly_errors():
+    with friendly_errors(trains=True):
         from ...recipes import read_config
         from ...recipes import train_image as train
         from .live import ImageReporter, trained

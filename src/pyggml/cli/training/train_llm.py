@@ -26,7 +26,7 @@ def train_llm(
     config.toml (for --config), metrics.jsonl, loss.png, report.html and checkpoints. Ctrl-C
     writes a checkpoint; --resume goes on from it with the options of the run.
     """
-    with friendly_errors():
+    with friendly_errors(trains=True):
         from ...recipes import read_config
         from ...recipes import train_llm as train
         from .live import make_reporter, trained

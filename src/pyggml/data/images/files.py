@@ -256,7 +256,8 @@ def _floats(image: Any, channels: int) -> np.ndarray:
     """Return the pixels of a picture from 0 to 1, (H, W, channels) or (H, W, 1)."""
     library = pillow("ImageFolder")
     if image.mode.startswith("I"):  # 16 bits; Pillow's own conversion would clip them
-        return np.clip(np.asarray(image, np.float32) / 65535.0, 0.0, 1.0)[:, :, None]
+        grey: np.ndarray = np.clip(np.asarray(image, np.float32) / 65535.0, 0.0, 1.0)
+        return grey[:, :, None]
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         image = image.convert("RGBA")
         white = library.Image.new("RGBA", image.size, (255, 255, 255, 255))
