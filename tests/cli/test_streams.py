@@ -186,7 +186,7 @@ def test_launch_hands_a_hangup_on_as_sigterm(tmp_path):
         "    sys.exit(143)\n"
         "signal.signal(signal.SIGTERM, end)\n"
         f"open({str(tmp_path / 'ready')!r}, 'w')\n"
-        "time.sleep(600)\n"
+        "time.sleep(60)\n"
     )
 
     def hang_up():
@@ -194,13 +194,16 @@ def test_launch_hands_a_hangup_on_as_sigterm(tmp_path):
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGHUP)
 
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    def unheard(number, frame):
+        pass
+
+    before = signal.signal(signal.SIGHUP, unheard)
     try:
         thread = threading.Thread(target=hang_up)
         thread.start()
         assert _run([sys.executable, "-c", job]) == (143, signal.SIGHUP)
         thread.join()
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+        assert signal.getsignal(signal.SIGHUP) is unheard
     finally:
         signal.signal(signal.SIGHUP, before)
     assert seen.read_text() == "SIGTERM"
