@@ -24,6 +24,7 @@ ACCEPTED = [
     (checks.names, (["a", "b"],), ("a", "b")),
     (checks.path, (Path("a/b"),), Path("a/b")),
     (checks.instance, (3, int), 3),
+    (checks.having, (3, "a number", "real"), 3),
     (checks.mapping, ({"a": 1},), {"a": 1}),
     (checks.items, (iter([1, 2]), 2), (1, 2)),
 ]
@@ -53,12 +54,15 @@ REFUSED = [
     (checks.path, ("",), ValueError, "f: x must name a file or a folder; got ''"),
     (checks.function, (1, "a -> b"), TypeError, "f: x must be a function (a -> b); got 1"),
     (checks.instance, ("a", int, "cure"), TypeError, "f: x must be a int; got str; cure"),
+    (checks.having, ("a", "a number", "real"), TypeError, "f: x must be a number; got 'a'"),
+    (checks.having, (int, "a number", "real"), TypeError, "must be a number; got <class 'int'>"),
     (checks.mapping, ([],), TypeError, "f: x must be a dict; got []"),
     (checks.items, ("ab",), TypeError, "f: x must be a list; got 'ab'"),
     (checks.items, (0.9, 2), TypeError, "f: x must be a list or tuple of 2 items; got 0.9"),
     (checks.items, ([1], 2), ValueError, "f: x must have 2 items; got [1]"),
     (checks.array, (["a"],), TypeError, "f: x must hold integers or floats; got <U1 (['a'])"),
     (checks.array, ([[1], [1, 2]],), ShapeError, "f: x must be an array; got ragged lists"),
+    (checks.array, ([1], 0), ShapeError, "f: x must be one number; got shape (1,)"),
     (checks.array, ([1], 2), ShapeError, "f: x must have 2 axes; got shape (1,)"),
 ]
 

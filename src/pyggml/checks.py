@@ -27,6 +27,7 @@ __all__ = [
     "f32",
     "flag",
     "function",
+    "having",
     "instance",
     "is_real",
     "items",
@@ -320,6 +321,25 @@ def instance(who: str, name: str, value: Any, kind: type[_T], cure: str = "") ->
     return value
 
 
+def having(who: str, name: str, value: Any, kind: str, *attributes: str) -> Any:
+    """Return an object of any class that has some attributes.
+
+    Args:
+        kind: what it must be, for the message.
+        attributes: their names.
+
+    Raises:
+        TypeError: one is missing.
+
+    Example:
+        >>> having("split_images", "source", 2 + 1j, "a complex number", "real", "imag")
+        (2+1j)
+    """
+    if isinstance(value, type) or not all(hasattr(value, each) for each in attributes):
+        raise TypeError(f"{who}: {name} must be {kind}; got {shown(value)}")
+    return value
+
+
 def mapping(who: str, name: str, value: Any) -> Mapping[str, Any]:
     """Return a dict or another mapping.
 
@@ -394,6 +414,6 @@ def array(
         raise TypeError(f"{who}: {name} must hold {wanted}; got {found.dtype} ({shown(value)})")
     allowed = (ndim,) if isinstance(ndim, int) else ndim
     if allowed is not None and found.ndim not in allowed:
-        wanted = " or ".join(map(str, allowed))
-        raise ShapeError(f"{who}: {name} must have {wanted} axes; got shape {found.shape}")
+        rule = f"have {' or '.join(map(str, allowed))} axes" if any(allowed) else "be one number"
+        raise ShapeError(f"{who}: {name} must {rule}; got shape {found.shape}")
     return found
