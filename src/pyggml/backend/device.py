@@ -9,7 +9,7 @@ import warnings
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..checks import whole
+from ..checks import instance, whole
 from ..errors import BackendError
 from .cores import available_cores, wanted_threads
 from .library import ffi, lib
@@ -66,6 +66,7 @@ class Device:
     """
 
     def __init__(self, name: str, kind: str, handle: Any):
+        instance("Device", "handle", handle, ffi.CData, 'use pg.device("cpu")')
         self.name = name
         self.kind = kind
         self._handle = handle

@@ -196,7 +196,7 @@ def _full(
 ) -> Tensor:
     where = find_device(device)
     check_room(who, math.prod(extents))
-    made = tensor(np.full(extents, value), dtype, where)
+    made = tensor(np.full(extents, checks.array(who, "value", value, 0, "iufb")), dtype, where)
     if isinstance(value, (bool, np.bool_)):
         note_mask(made.node)
     return made

@@ -12,9 +12,9 @@ import numpy as np
 from ..backend.device import Device
 from ..backend.dtypes import DType
 from ..checks import instance, number, whole
-from ..errors import DTypeError, ShapeError, fitting, shown
-from .create import check_room, empty, full, ones, shape_and_dtype, tensor, zeros
-from .random import random_generator
+from ..errors import DTypeError, ShapeError, composed, fitting, shown
+from .create import check_room, empty, full, ones, shape_and_dtype, tensor, wanting, zeros
+from .random import generator_of
 from .tensor import Tensor
 from .tracing import draw_later, draws_later
 from .truth import as_mask_of
@@ -173,14 +173,6 @@ def as_tensor(
     return result if device is None else result.to(device)
 
 
-def _generator(who: str, generator: Any) -> np.random.Generator:
-    if generator is None:
-        return random_generator()
-    return instance(
-        who, "generator", generator, np.random.Generator, "use np.random.default_rng(seed)"
-    )
-
-
 def _drawn(
     draw: Callable[[], np.ndarray],
     extents: tuple[int, ...],
@@ -224,10 +216,9 @@ def rand(
     """
     extents, kind = shape_and_dtype("rand", shape, dtype)
     check_room("rand", math.prod(extents), 4)
-    source = _generator("rand", generator)
+    source = generator_of("rand", generator)
     made = _drawn(lambda: source.random(extents, np.float32), extents, kind, device)
-    made.requires_grad = requires_grad
-    return made
+    return wanting("rand", made, requires_grad)
 
 
 @fitting
@@ -241,10 +232,9 @@ def randn(
     """Make a stored tensor of random numbers of mean 0 and variance 1, normal; see `rand`."""
     extents, kind = shape_and_dtype("randn", shape, dtype)
     check_room("randn", math.prod(extents), 4)
-    source = _generator("randn", generator)
+    source = generator_of("randn", generator)
     made = _drawn(lambda: source.standard_normal(extents, np.float32), extents, kind, device)
-    made.requires_grad = requires_grad
-    return made
+    return wanting("randn", made, requires_grad)
 
 
 @fitting
@@ -281,7 +271,7 @@ def randint(
         raise ValueError(f"randint: low must be below high; got {least} and {end}")
     extents, _ = shape_and_dtype("randint", (size,), "i32")
     check_room("randint", math.prod(extents))
-    source = _generator("randint", generator)
+    source = generator_of("randint", generator)
     return _drawn(lambda: source.integers(least, end, extents), extents, "i32", device)
 
 
@@ -316,7 +306,7 @@ def empty_like(x: Tensor, *, requires_grad: bool = False) -> Tensor:
     return _of(x, empty(x.shape, dtype=x.dtype, device=x.device, requires_grad=requires_grad))
 
 
-@fitting
+@composed
 def full_like(x: Tensor, value: float, *, requires_grad: bool = False) -> Tensor:
     """Make a stored tensor of one value, with the shape, dtype and device of another."""
     _like("full_like", x)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..checks import whole
+from ..checks import instance, whole
 from ..errors import fitting
 
-__all__ = ["random_generator", "seed"]
+__all__ = ["generator_of", "random_generator", "seed"]
 
 # Made at its first use: `numpy.random` is a tenth of the time that the import would take.
 _generator: np.random.Generator | None = None
@@ -46,3 +46,11 @@ def random_generator() -> np.random.Generator:
         seed(0)
     assert _generator is not None
     return _generator
+
+
+def generator_of(who: str, generator: np.random.Generator | None) -> np.random.Generator:
+    """Return the generator that a function was given, or that of `random_generator`."""
+    if generator is None:
+        return random_generator()
+    cure = "use np.random.default_rng(seed)"
+    return instance(who, "generator", generator, np.random.Generator, cure)

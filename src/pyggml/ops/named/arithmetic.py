@@ -163,9 +163,7 @@ def isclose(
         >>> pg.isclose(pg.tensor([1.0, 1.0]), pg.tensor([1.0, 1.1])).tolist()
         [1.0, 0.0]
     """
-    relative, absolute = (
-        number("isclose", name, x, 0.0) for name, x in (("rtol", rtol), ("atol", atol))
-    )
+    relative, absolute = _tolerances("isclose", rtol, atol)
     other = as_tensor("isclose", "b", b, need_float("isclose", "a", a))
     near = le(abs(sub(a, other)), add(scale(abs(other), relative), absolute))
     near = logical_or(near, eq(a, other))
@@ -185,7 +183,13 @@ def allclose(
         True
     """
     x, y = need_tensor("allclose", "a", a).numpy(), need_tensor("allclose", "b", b).numpy()
-    return bool(np.allclose(x, y, rtol, atol, flag("allclose", "equal_nan", equal_nan)))
+    limits = _tolerances("allclose", rtol, atol)
+    return bool(np.allclose(x, y, *limits, flag("allclose", "equal_nan", equal_nan)))
+
+
+def _tolerances(who: str, rtol: Any, atol: Any) -> tuple[float, float]:
+    """Return the relative and the absolute tolerance."""
+    return number(who, "rtol", rtol, 0.0), number(who, "atol", atol, 0.0)
 
 
 @composed

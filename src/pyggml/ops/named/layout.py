@@ -10,9 +10,9 @@ import numpy as np
 
 from ...checks import choice, flag, whole
 from ...errors import ShapeError, composed, fitting, shown
-from ...tensors.create import tensor
+from ...tensors.create import check_room, tensor
 from ...tensors.operators import register
-from ...tensors.random import random_generator
+from ...tensors.random import generator_of
 from ...tensors.tensor import Tensor
 from ..composed.join import cat, flatten, flip, unsqueeze
 from ..composed.reduce import std, var
@@ -251,6 +251,8 @@ def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None) -> Tensor
         )
     if min(numbers) < 0 or max(numbers) == 0:
         raise ValueError(f"repeat_interleave: repeats must be >= 1; got {shown(repeats)}")
+    total = sum(numbers) * (1 if len(numbers) > 1 else x.shape[axis])
+    check_room("repeat_interleave", total)
     return index_select(x, axis, np.repeat(np.arange(x.shape[axis], dtype=np.int32), numbers))
 
 
@@ -329,6 +331,7 @@ def randperm(n: int, generator: np.random.Generator | None = None) -> Tensor:
         generator: NumPy's; None takes the one that `pg.seed` restarts.
 
     Raises:
+        TypeError: generator is not one of NumPy's.
         ValueError: n is below 1.
 
     Source: torch.randperm.
@@ -338,7 +341,9 @@ def randperm(n: int, generator: np.random.Generator | None = None) -> Tensor:
         [0, 1, 2]
     """
     count = whole("randperm", "n", n, 1, 2**31 - 1)
-    return tensor((generator or random_generator()).permutation(count).astype(np.int32))
+    source = generator_of("randperm", generator)
+    check_room("randperm", count)
+    return tensor(source.permutation(count).astype(np.int32))
 
 
 for _fn in (
