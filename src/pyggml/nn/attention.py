@@ -106,13 +106,15 @@ class CausalSelfAttention(Module):
         self._fused, self._last = "", "o_proj"
         if fused:
             names = fused if isinstance(fused, tuple) else ("c_attn", "c_proj")
-            self._fused, self._last = names
+            names = checks.items("CausalSelfAttention", "fused", names, 2)
+            self._fused, self._last = checks.names("CausalSelfAttention", "fused", names)
             setattr(self, self._fused, Linear(dim, inner + 2 * kv_dim, first, init_weight))
         else:
             self.q_proj = Linear(dim, inner, first, init_weight)
             self.k_proj = Linear(dim, kv_dim, first, init_weight)
             self.v_proj = Linear(dim, kv_dim, first, init_weight)
-        setattr(self, self._last, Linear(inner, dim, last, init_out or init_weight))
+        drawn = init_weight if init_out is None else init_out
+        setattr(self, self._last, Linear(inner, dim, last, drawn))
         self.sinks = (
             Parameter(init.constant(0.0)((n_head,)))
             if checks.flag("CausalSelfAttention", "sinks", sinks)

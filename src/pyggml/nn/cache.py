@@ -97,6 +97,8 @@ class KVCache:
             "KVCache", n_layer=n_layer, capacity=capacity, n_kv_head=n_kv_head, head_dim=head_dim
         )
         checks.whole("KVCache", "batch", batch, 1)
+        if rope is not None:
+            checks.instance("KVCache", "rope", rope, Rope)
         if batch > 1 and rope is not None and rope.is_dynamic:
             raise ValueError(
                 f"KVCache: batch must be 1 with dynamic rotary positions; got {batch}: make a "

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
+from .. import checks
 from ..tensors import Tensor
 from .module import Module
 
@@ -85,7 +86,8 @@ class ModuleList(Module):
             module: the new member.
         """
         members = self._named()
-        members.insert(operator.index(index), *self._checked([module]))
+        place = checks.whole(type(self).__name__, "index", index)
+        members.insert(place, *self._checked([module]))
         self._set(members)
 
     def pop(self, index: int = -1) -> Any:
@@ -115,7 +117,8 @@ class ModuleList(Module):
 
     def _checked(self, modules: Iterable[Module]) -> list[_Named]:
         own = type(self).__name__
-        if isinstance(modules, type) or not hasattr(modules, "__iter__"):
+        single = isinstance(modules, type) or not hasattr(modules, "__iter__")
+        if single or getattr(modules, "ndim", 1) == 0:
             raise TypeError(
                 f"{own}: modules must be a list; got {_no_module(modules)}: give [module]"
             )
@@ -238,7 +241,10 @@ class ModuleDict(Module):
         Args:
             modules: the new members.
         """
-        for name, module in dict(modules).items():
+        own = type(self).__name__
+        pairs = modules.items() if isinstance(modules, (Mapping, ModuleDict)) else modules
+        for pair in checks.items(own, "modules", pairs):
+            name, module = checks.items(own, "a member (name, module)", pair, 2)
             self[name] = module
 
     def keys(self) -> list[str]:
@@ -264,14 +270,14 @@ class ModuleDict(Module):
         return module
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._names:
+        if name not in self:
             raise KeyError(f"ModuleDict: there is no {name!r}; got {self._names}")
         return getattr(self, name)
 
     def __setitem__(self, name: str, module: Module) -> None:
         if not isinstance(module, Module):
             raise TypeError(f"ModuleDict: {name!r} must be a Module; got {type(module).__name__}")
-        if name not in self._names:
+        if name not in self:
             self.check_name("ModuleDict", name, of=type(None))
             self._names.append(name)
         setattr(self, name, module)
@@ -282,7 +288,7 @@ class ModuleDict(Module):
         self._names.remove(name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._names
+        return isinstance(name, str) and name in self._names
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self._names))

@@ -15,7 +15,7 @@ from ..graph import recompute
 from ..ops.operands import need_tensor
 from ..tensors import Tensor, tensor
 from . import init
-from .layers import Linear, check_sizes
+from .layers import Linear, check_sizes, initial
 from .mlp import SwiGLUMLP
 from .module import Module, Parameter
 
@@ -36,7 +36,8 @@ class StackedLinear(Module):
     def __init__(
         self, experts: int, out: int, inside: int, bias: bool, drawn: init.Initializer
     ) -> None:
-        self.weight = Parameter(drawn((experts * out, inside)).reshape(experts, out, inside))
+        weight = initial("MixtureOfExperts", drawn, (experts * out, inside))
+        self.weight = Parameter(weight.reshape(experts, out, inside))
         self.bias = Parameter(init.constant(0.0)((experts, out))) if bias else None
 
     def forward(self, x: Tensor, chosen: Tensor) -> Tensor:
@@ -118,12 +119,13 @@ class MixtureOfExperts(Module):
         self.activation = checks.choice(who, "activation", activation, _ACTIVATIONS)
         if used > experts:
             raise ValueError(f"{who}: used must be at most experts, {experts}; got {used}")
-        drawn = init_weight or init.uniform(-(dim**-0.5), dim**-0.5)
+        drawn = init.uniform(-(dim**-0.5), dim**-0.5) if init_weight is None else init_weight
+        last = drawn if init_out is None else init_out
         self.n_experts, self.used, self.normalize = experts, used, normalize
         self.gate = Linear(dim, experts, bias, drawn)
-        self.experts = _Experts(experts, dim, hidden, bias, drawn, init_out or drawn)
+        self.experts = _Experts(experts, dim, hidden, bias, drawn, last)
         if shared:
-            self.shared_expert = SwiGLUMLP(dim, shared, False, drawn, init_out or drawn)
+            self.shared_expert = SwiGLUMLP(dim, shared, False, drawn, last)
             self.shared_expert_gate = Linear(dim, 1, False, drawn)
         self._has_shared = bool(shared)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from .. import checks, ops
+from ..errors import ShapeError
 from ..ops.operands import need_tensor
 from ..tensors import Tensor, without_gradient
 from . import functional, init
@@ -43,8 +46,8 @@ class Linear(Module):
         x (..., in_features) -> (..., out_features)
 
     Raises:
-        TypeError: a width is not a whole number, or bias not True or False.
-        ValueError: a width is below 1.
+        TypeError: an argument is of a wrong kind.
+        ValueError: a width is below 1, or init_weight returns another shape.
 
     Example:
         >>> Linear(4, 3)(ones((2, 4))).shape
@@ -65,10 +68,10 @@ class Linear(Module):
         )
         learns_bias = checks.flag("Linear", "bias", bias)
         bound = 1.0 / math.sqrt(in_features)
-        drawn = init_weight or init.uniform(-bound, bound)
-        first = init.constant(0.0) if init_weight else init.uniform(-bound, bound)
-        self.weight = Parameter(drawn((out_features, in_features)))
-        self.bias = Parameter(first((out_features,))) if learns_bias else None
+        first = (out_features,) if learns_bias else None
+        weight, start = drawn("Linear", init_weight, bound, (out_features, in_features), first)
+        self.weight = Parameter(weight)
+        self.bias = None if start is None else Parameter(start)
 
     @property
     def in_features(self) -> int:
@@ -123,13 +126,13 @@ class Embedding(Module):
     ) -> None:
         who = "Embedding"
         shape = check_sizes(who, num_embeddings=num_embeddings, embedding_dim=embedding_dim)
-        drawn = (init_weight or init.normal(1.0))(shape)
+        weight = initial(who, init.normal(1.0) if init_weight is None else init_weight, shape)
         self.padding_idx = None
         if padding_idx is not None:
             given = checks.whole(who, "padding_idx", padding_idx, -shape[0], shape[0] - 1)
             self.padding_idx = given % shape[0]
-            drawn[self.padding_idx] = 0.0
-        self.weight = Parameter(drawn)
+            weight[self.padding_idx] = 0.0
+        self.weight = Parameter(weight)
 
     @property
     def num_embeddings(self) -> int:
@@ -303,6 +306,31 @@ class Tanh(Module):
 def check_sizes(where: str, **sizes: int) -> tuple[int, ...]:
     """Return the sizes, which must be whole numbers of at least one, as Python's."""
     return tuple(checks.whole(where, name, value, 1) for name, value in sizes.items())
+
+
+def drawn(
+    who: str, init_weight: Any, bound: float, shape: tuple[int, ...], bias: tuple[int] | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the initial numbers of a weight and of a bias, if there is one.
+
+    Without an initialiser both are uniform within the bound; with one the bias is zero.
+    """
+    default = init.uniform(-bound, bound)
+    weight = initial(who, default if init_weight is None else init_weight, shape)
+    if bias is None:
+        return weight, None
+    return weight, (default if init_weight is None else init.constant(0.0))(bias)
+
+
+def initial(who: str, init_weight: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the numbers of an initialiser, which must be of the shape that it is given."""
+    fill = checks.function(who, "init_weight", init_weight, "shape -> array")
+    found = checks.array(who, "the result of init_weight", fill(shape))
+    if found.shape != shape:
+        raise ShapeError(
+            f"{who}: the result of init_weight must have shape {shape}; got {found.shape}"
+        )
+    return found
 
 
 def check_eps(where: str, eps: float) -> float:

@@ -52,7 +52,7 @@ class GELUMLP(Module):
         init_out: init.Initializer | None = None,
     ) -> None:
         self.c_fc = Linear(dim, hidden, bias, init_weight)
-        self.c_proj = Linear(hidden, dim, bias, init_out or init_weight)
+        self.c_proj = Linear(hidden, dim, bias, init_weight if init_out is None else init_out)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return c_proj(gelu(c_fc(x)))."""
@@ -97,7 +97,7 @@ class SwiGLUMLP(Module):
     ) -> None:
         self.gate_proj = Linear(dim, hidden, bias, init_weight)
         self.up_proj = Linear(dim, hidden, bias, init_weight)
-        self.down_proj = Linear(hidden, dim, bias, init_out or init_weight)
+        self.down_proj = Linear(hidden, dim, bias, init_weight if init_out is None else init_out)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return down_proj(gate(gate_proj(x), up_proj(x)))."""

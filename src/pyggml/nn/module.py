@@ -266,7 +266,10 @@ class Module(ModuleTree):
         Args:
             pairs: the old and the new one of each.
         """
-        kept = list(pairs)  # whose ids are theirs alone meanwhile
+        own = type(self).__name__
+        # Whose ids are theirs alone meanwhile.
+        kept = [checks.items(own, "a pair (old, new)", pair, 2)
+                for pair in checks.items(own, "pairs", pairs)]  # fmt: skip
         found = {id(old): new for old, new in kept}
         for _, module in self.named_modules():
             for name in [n for n, value in vars(module).items() if id(value) in found]:

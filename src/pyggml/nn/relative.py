@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import ops
+from .. import checks, ops
 from ..backend.device import Device
 from ..errors import ShapeError
 from ..ops.operands import need_tensor
@@ -44,6 +44,8 @@ def relative_buckets(
         queries (T,), keys (S,) -> (T, S) i32
 
     Raises:
+        TypeError: positions are not whole numbers.
+        ShapeError: positions are not vectors.
         ValueError: there are too few buckets for the distances.
 
     Source: Raffel et al. 2019, arXiv:1910.10683, section 2.1, and its code.
@@ -55,6 +57,7 @@ def relative_buckets(
     buckets, max_distance = check_sizes(
         "relative_buckets", buckets=buckets, max_distance=max_distance
     )
+    bidirectional = checks.flag("relative_buckets", "bidirectional", bidirectional)
     each = buckets // 2 if bidirectional else buckets
     exact = each // 2
     if (bidirectional and buckets % 2) or exact < 1 or max_distance <= exact:
@@ -63,7 +66,11 @@ def relative_buckets(
             f"{4 if bidirectional else 2}, max_distance above {exact}; "
             f"got {buckets} buckets and max_distance={max_distance}"
         )
-    distance = np.asarray(keys, np.int64)[None, :] - np.asarray(queries, np.int64)[:, None]
+    at, of = (
+        checks.array("relative_buckets", name, given, 1, "iu").astype(np.int64)
+        for name, given in (("queries", queries), ("keys", keys))
+    )
+    distance = of[None, :] - at[:, None]
     first = np.where(distance > 0, each, 0) if bidirectional else 0
     away = np.abs(distance) if bidirectional else np.maximum(-distance, 0)
     # In f32 as the published code has it: a distance on a border falls to the same side.

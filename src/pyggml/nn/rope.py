@@ -226,7 +226,7 @@ class Rope:
 
     def __post_init__(self) -> None:
         if self.dims is not None:
-            checks.whole("Rope", "dims", self.dims, 2)
+            object.__setattr__(self, "dims", checks.whole("Rope", "dims", self.dims, 2))
             if self.dims % 2:
                 raise ValueError(f"Rope: dims must be even; got {self.dims}")
         for name in ("base", "scale"):

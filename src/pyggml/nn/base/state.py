@@ -101,7 +101,7 @@ def compare_names(own: Mapping[str, Any], given: Mapping[str, Any]) -> Incompati
 
 def check_names(where: str, own: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Raise a KeyError that lists the names missing from and unexpected in `given`."""
-    missing, unexpected = compare_names(own, given)
+    missing, unexpected = compare_names(own, checks.mapping(where, "state", given))
     if missing or unexpected:
         raise KeyError(
             f"{where}: the names must be the model's own; missing {_some(missing)}, "

@@ -223,6 +223,7 @@ class ModuleTree:
             >>> model.apply(ones_)[1].weight.tolist()
             [[1.0, 1.0]]
         """
+        checks.function(type(self).__name__, "function", function, "module -> None")
         for child in self.children():
             child.apply(function)
         function(self)

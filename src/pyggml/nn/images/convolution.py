@@ -13,7 +13,7 @@ from ...ops.operands import need_tensor
 from ...tensors import Tensor
 from .. import functional, init
 from ..functional.convolution import check_groups, convolved
-from ..layers import check_sizes
+from ..layers import check_sizes, drawn
 from ..module import Module, Parameter
 
 __all__ = ["AvgPool2d", "Conv1d", "Conv2d", "Flatten", "GlobalAvgPool2d", "MaxPool2d"]
@@ -73,10 +73,10 @@ class Conv2d(Module):
         self.padding = check_pair("Conv2d", "padding", padding, 0)
         fan_in = in_channels // groups * math.prod(size)
         bound = 1.0 / math.sqrt(fan_in)
-        drawn = (init_weight or init.uniform(-bound, bound))((out_channels, fan_in))
-        first = init.constant(0.0) if init_weight else init.uniform(-bound, bound)
-        self.weight = Parameter(drawn.reshape(out_channels, -1, *size))
-        self.bias = Parameter(first((out_channels,))) if learns_bias else None
+        first = (out_channels,) if learns_bias else None
+        weight, start = drawn("Conv2d", init_weight, bound, (out_channels, fan_in), first)
+        self.weight = Parameter(weight.reshape(out_channels, -1, *size))
+        self.bias = None if start is None else Parameter(start)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the convolved images."""
@@ -136,10 +136,10 @@ class Conv1d(Module):
         learns_bias = checks.flag("Conv1d", "bias", bias)
         fan_in = in_channels // groups * kernel_size
         bound = 1.0 / math.sqrt(fan_in)
-        drawn = (init_weight or init.uniform(-bound, bound))((out_channels, fan_in))
-        first = init.constant(0.0) if init_weight else init.uniform(-bound, bound)
-        self.weight = Parameter(drawn.reshape(out_channels, -1, kernel_size))
-        self.bias = Parameter(first((out_channels,))) if learns_bias else None
+        first = (out_channels,) if learns_bias else None
+        weight, start = drawn("Conv1d", init_weight, bound, (out_channels, fan_in), first)
+        self.weight = Parameter(weight.reshape(out_channels, -1, kernel_size))
+        self.bias = None if start is None else Parameter(start)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the convolved sequences."""

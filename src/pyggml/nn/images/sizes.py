@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ... import checks
-from ...ops.operands import need_tensor
+from ...ops.operands import need_tensor, need_wholes
 from ...tensors import Tensor
 from .. import functional
 from ..functional.operations import output_pair
@@ -55,7 +55,9 @@ class Unflatten(Module):
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
         self.dim = checks.whole("Unflatten", "dim", dim)
-        self.unflattened_size = tuple(unflattened_size)
+        self.unflattened_size = tuple(
+            need_wholes("Unflatten", "unflattened_size", unflattened_size)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x with the axes."""

@@ -13,7 +13,7 @@ from ...ops.operands import need_ndim
 from ...tensors import Tensor
 from .. import functional, init
 from ..functional.images import check_margins
-from ..layers import check_sizes
+from ..layers import check_sizes, drawn
 from ..module import Module, Parameter
 
 __all__ = ["ConvTranspose1d", "ConvTranspose2d", "Upsample"]
@@ -71,10 +71,10 @@ class ConvTranspose2d(Module):
         learns_bias = checks.flag(who, "bias", bias)
         fan = out_channels * math.prod(size)
         bound = 1.0 / math.sqrt(fan)
-        drawn = (init_weight or init.uniform(-bound, bound))((in_channels, fan))
-        first = init.constant(0.0) if init_weight else init.uniform(-bound, bound)
-        self.weight = Parameter(drawn.reshape(in_channels, out_channels, *size))
-        self.bias = Parameter(first((out_channels,))) if learns_bias else None
+        first = (out_channels,) if learns_bias else None
+        weight, start = drawn(who, init_weight, bound, (in_channels, fan), first)
+        self.weight = Parameter(weight.reshape(in_channels, out_channels, *size))
+        self.bias = None if start is None else Parameter(start)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the enlarged images."""
@@ -135,10 +135,10 @@ class ConvTranspose1d(Module):
         check_margins(who, (1, size), self.stride, *margins)
         learns_bias = checks.flag(who, "bias", bias)
         bound = 1.0 / math.sqrt(out_channels * size)
-        drawn = (init_weight or init.uniform(-bound, bound))((in_channels, out_channels * size))
-        first = init.constant(0.0) if init_weight else init.uniform(-bound, bound)
-        self.weight = Parameter(drawn.reshape(in_channels, out_channels, size))
-        self.bias = Parameter(first((out_channels,))) if learns_bias else None
+        first = (out_channels,) if learns_bias else None
+        weight, start = drawn(who, init_weight, bound, (in_channels, out_channels * size), first)
+        self.weight = Parameter(weight.reshape(in_channels, out_channels, size))
+        self.bias = None if start is None else Parameter(start)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the longer sequences."""
