@@ -61,7 +61,7 @@ class Group:
         self.names = names
         self.weight_decay = weight_decay
         self.lr_scale = lr_scale
-        self.options = dict(options or {})
+        self.options = {} if options is None else dict(checks.mapping("Group", "options", options))
         self.hyper: Tensor
         self.decay: Tensor
 

@@ -187,7 +187,8 @@ class Optimizer(OptimizerBase):
             set_to_none: `.grad` is None; otherwise it is zeros, for which `step` applies momentum
                 and weight decay. The memory stays in both cases.
         """
-        self._kept("zero_grad").zero(set_to_none)
+        to_none = checks.flag(f"{self._who}.zero_grad", "set_to_none", set_to_none)
+        self._kept("zero_grad").zero(to_none)
 
     def take_grads(self) -> None:
         """Set every `.grad` to the optimizer's own, for a graph that overwrites them.
@@ -209,6 +210,7 @@ class Optimizer(OptimizerBase):
         Raises:
             GradientError: with `fused_update` there are none.
         """
+        checks.function(f"{self._who}.sum_grads", "reduce", reduce, "list of arrays -> None")
         own = self._kept("sum_grads")
         own.adopt("sum_grads")
         own.sum(reduce)
@@ -240,12 +242,20 @@ class Optimizer(OptimizerBase):
                 f"{self._who}.shard: the update must be one of each parameter by itself; got "
                 f"{cause}: keep the whole state in each process"
             )
+        who, count = f"{self._who}.shard", len(self.params)
+        owned = [checks.flag(who, "owned", n) for n in checks.items(who, "owned", owned, count)]
+        order = [
+            checks.whole(who, "order", n, 0, count - 1)
+            for n in checks.items(who, "order", order, count)
+        ]
+        total = checks.function(who, "total", total, "number -> number")
+        gradients = checks.flag(who, "gradients", gradients)
         if not any(owned):
             raise ValueError(
-                f"{self._who}.shard: a process must own one parameter at least; got none of "
+                f"{who}: a process must own one parameter at least; got none of "
                 f"{len(self.params)}: start fewer processes"
             )
-        before, self._owned, self._total = self.state, list(owned), total
+        before, self._owned, self._total = self.state, owned, total
         self.state = self._make_state()
         for old, new in zip(before, self.state, strict=True):
             for kind, value in new.items():

@@ -59,8 +59,13 @@ class RoundedWeights(NotCopied):
     ) -> None:
         who = "RoundedWeights"
         self.every = checks.whole(who, "every", every, 1)
-        self.params = {name: params[name] for name in types}
-        self._importance = dict(importance or {})
+        own = checks.mapping(who, "params", params)
+        self.params = {
+            name: checks.instance(who, f"params[{name!r}]", own.get(name), Tensor)
+            for name in checks.mapping(who, "types", types)
+        }
+        given = {} if importance is None else checks.mapping(who, "importance", importance)
+        self._importance = dict(given)
         for name, param in self.params.items():
             if param.dtype.name != "f32":
                 raise DTypeError(f"{who}: {name} must be f32; got {param.dtype.name}")

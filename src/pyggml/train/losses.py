@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..data import IGNORE_INDEX
-from ..errors import ConfigError
+from ..errors import ConfigError, shown
 from ..models import LanguageModel, Model
 from ..models.pooling import TextClassifier
 from ..models.token_classifier import TokenClassifier
@@ -111,7 +111,9 @@ def count_targets(batch: Any) -> int:
     Args:
         batch: inputs and targets.
     """
-    y = batch[1]
+    y = batch[1] if isinstance(batch, (tuple, list)) and len(batch) > 1 else None
+    if not isinstance(y, np.ndarray):
+        raise TypeError(f"count_targets: batch must be a pair of arrays (x, y); got {shown(batch)}")
     return len(y) if y.dtype.kind == "f" else int(np.count_nonzero(y != IGNORE_INDEX))
 
 

@@ -32,6 +32,7 @@ class QuantizationAware:
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, rounded: RoundedWeights) -> None:
+        checks.instance("QuantizationAware", "rounded", rounded, RoundedWeights)
         self._model, self._optimizer, self._rounded = model, optimizer, rounded
         self.types = {name: value.dtype.name for name, value in rounded.rounded.items()}
 

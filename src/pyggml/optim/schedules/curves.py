@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from ... import checks
+from ...errors import shown
 
 __all__ = [
     "Schedule",
@@ -195,7 +197,7 @@ def one_cycle(
         return high + (low - high) * 0.5 * (1.0 + math.cos(math.pi * done))
 
     def value(step: int) -> float:
-        at = min(max(float(step), 0.0), last)
+        at = min(_from_start(step), last)
         if at <= top:
             return between(first, peak, at / top)
         return between(peak, final, (at - top) / (last - top))
@@ -205,4 +207,12 @@ def one_cycle(
 
 def done(step: float, steps: int) -> float:
     """Return the share of the schedule that is done at a step, from 0 to 1."""
-    return min(max(float(step), 0.0) / steps, 1.0)
+    return min(_from_start(step) / steps, 1.0)
+
+
+def _from_start(step: Any) -> float:
+    """Return a step as a number, at least 0."""
+    try:
+        return max(float(step), 0.0)
+    except (TypeError, ValueError):
+        raise TypeError(f"schedule: step must be a number; got {shown(step)}") from None

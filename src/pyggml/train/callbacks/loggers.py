@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ...checks import path
 from ..metrics.records import EvalMetrics, StepMetrics, to_line
 from .writers import Callback, explained
 
@@ -38,6 +39,7 @@ class TensorBoardWriter(Callback):
     """
 
     def __init__(self, folder: str | Path):
+        place = path("TensorBoardWriter", "folder", folder)
         try:
             from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -47,7 +49,7 @@ class TensorBoardWriter(Callback):
                 'pip install "pyggml[tensorboard]"',
                 name=error.name,
             ) from error
-        self.folder = Path(folder)
+        self.folder = place
         self._event, self._summary = event_pb2, summary_pb2
         self._tensor, self._types = tensor_pb2, types_pb2
         self._make = EventFileWriter

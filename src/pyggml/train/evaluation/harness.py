@@ -12,7 +12,7 @@ from ... import checks
 from ...data import ChatTemplate, Tokenizer, end_ids
 from ...graph import compile
 from ...models import LanguageModel, generate
-from ...models.generator import need_language_model
+from ...models.generator import check_tokens, need_language_model
 from ...nn.mode import in_mode
 
 __all__ = ["harness_model", "token_scores"]
@@ -150,8 +150,17 @@ def token_scores(
         >>> logp < 0
         True
     """
-    most = model.config.context + 1
-    texts = [np.array([*before, *after], np.int32)[-most:] for before, after in pairs]
+    who = "token_scores"
+    most = need_language_model(who, model).config.context + 1
+    batch_size = checks.whole(who, "batch_size", batch_size, 1)
+    pairs = [
+        checks.items(who, "a pair (before, after)", pair, 2)
+        for pair in checks.items(who, "pairs", pairs)
+    ]
+    texts = [
+        check_tokens(who, [*before, *after], model.config.vocab_size)[-most:]
+        for before, after in pairs
+    ]
     counts = [min(len(after), len(text) - 1)
               for (_, after), text in zip(pairs, texts, strict=True)]  # fmt: skip
     found: list[tuple[float, bool]] = [(0.0, True)] * len(pairs)

@@ -137,6 +137,7 @@ def score_answers(
         raise ValueError(f"{who}: chats must hold at least one; got none")
     prompts, wanted = [], []
     for number, chat in enumerate(chats):
+        checks.instance(who, f"chats[{number}]", chat, Chat, "read_chats makes them")
         ends = [i for i, m in enumerate(chat.messages) if m.get("role") == "assistant"]
         if not ends:
             where = chat.where or f"chat {number}"

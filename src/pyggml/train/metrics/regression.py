@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ...checks import array
 from ...errors import ShapeError
 
 __all__ = ["mae", "r2_score", "rmse"]
@@ -13,7 +14,10 @@ __all__ = ["mae", "r2_score", "rmse"]
 
 def _rows(who: str, predicted: ArrayLike, targets: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Return both as (N, outputs) in double precision."""
-    found, wanted = (np.asarray(each, np.float64) for each in (predicted, targets))
+    found, wanted = (
+        array(who, name, given, kinds="iufb").astype(np.float64)
+        for name, given in (("predicted", predicted), ("targets", targets))
+    )
     if found.size != wanted.size or found.shape[:1] != wanted.shape[:1] or not wanted.ndim:
         raise ShapeError(
             f"{who}: predictions must have the targets' shape {wanted.shape}; got {found.shape}"

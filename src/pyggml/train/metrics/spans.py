@@ -37,7 +37,10 @@ def span_f1_score(predicted: Sequence[Sequence[str]], targets: Sequence[Sequence
         True
     """
     who = "span_f1_score"
-    found, wanted = items(who, "predicted", predicted), items(who, "targets", targets)
+    found, wanted = (
+        [items(who, f"a text of {name}", text) for text in items(who, name, texts)]
+        for name, texts in (("predicted", predicted), ("targets", targets))
+    )
     if list(map(len, found)) != list(map(len, wanted)):
         raise ShapeError(
             f"{who}: predicted must have a label for each word of targets; got {len(found)} and "
