@@ -127,7 +127,7 @@ def test_images_and_labels_of_a_folder(tmp_path: Path) -> None:
         idx_images(folder)
     with pytest.raises(ValueError, match="classes"):
         idx_images(folder, classes=0)
-    with pytest.raises(ValueError, match='part must be "train" or "test"'):
+    with pytest.raises(ValueError, match="part must be one of train, test"):
         idx_images(folder, "valid")
 
 

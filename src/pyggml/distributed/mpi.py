@@ -18,6 +18,7 @@ import numpy as np
 from ..backend.cores import available_cores, wanted_threads
 from ..backend.device import divide_cores, own_gpu
 from ..backend.library import ggml_version
+from ..checks import instance, mapping
 from ..errors import DistributedError
 from .group import Group
 from .launch import import_mpi
@@ -265,6 +266,8 @@ def check_same(group: Group, facts: dict[str, Any]) -> None:
     Raises:
         DistributedError: names the rank, its host, what differs and both values.
     """
+    instance("check_same", "group", group, Group, "use pyggml.distributed.world()")
+    mapping("check_same", "facts", facts)
     if group.size == 1:
         return
     every = group.gather((group.host, facts))

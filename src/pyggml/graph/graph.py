@@ -14,7 +14,7 @@ from ..backend.device import device as find_device
 from ..backend.headers import MOVES, address, memory_of, operands
 from ..backend.library import ffi, lib, pass_interrupt
 from ..backend.not_copied import NotCopied
-from ..checks import flag, instance, mapping
+from ..checks import flag, instance, items, mapping
 from ..errors import BackendError, DTypeError, OutOfMemoryError, ShapeError
 from ..tensors.create import tensor, zeros_group
 from ..tensors.gradients import note_gradients
@@ -192,7 +192,7 @@ class Graph(NotCopied):
             last[address(ptr)] = i
             if ptr.view_src != ffi.NULL and ptr.op not in MOVES:
                 last[address(ptr.view_src)] = i
-        places = [address(t.ptr) for t in tensors]
+        places = [address(t.ptr) for t in _tensors("last_ops", tensors)]
         own = self._plan.headers
         return [last.get(address(own[at]) if at in own else at, -1) for at in places]
 
@@ -202,6 +202,7 @@ class Graph(NotCopied):
         Args:
             tensors: stored ones; views of them count as well.
         """
+        tensors = _tensors("readers", tensors)
         numbers = {memory_of(t.ptr): i for i, t in enumerate(tensors)}
         found: list[list[int]] = [[] for _ in tensors]
         for place, ptr in enumerate(self.headers):
@@ -336,7 +337,7 @@ class Graph(NotCopied):
 
     def _source(self, t: Tensor) -> Node:
         """Return the node that an output is read from."""
-        source = self._outputs.get(t)
+        source = self._outputs.get(instance("Graph.read", "t", t, Tensor))
         if source is None:
             raise KeyError("read: the tensor is not among the graph's outputs; name it there")
         return source
@@ -370,6 +371,12 @@ def _known(given: Mapping[Tensor, Tensor] | None) -> dict[int, tuple[Node, Node]
             )
         found[id(t.node)] = t.node, value.node
     return found
+
+
+def _tensors(method: str, tensors: Any) -> list[Tensor]:
+    """Return the tensors that a method of graphs was given."""
+    who = f"Graph.{method}"
+    return [instance(who, "a tensor", t, Tensor) for t in items(who, "tensors", tensors)]
 
 
 def most_fallbacks(graphs: Iterable[Graph]) -> dict[str, int]:

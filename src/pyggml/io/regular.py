@@ -12,6 +12,8 @@ import zlib
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from ..errors import shown
+
 __all__ = ["MOST_BYTES", "open_regular", "open_unpacked", "read_regular"]
 
 MOST_BYTES = 1 << 28
@@ -52,6 +54,8 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
         ...     file.read()
         b'a'
     """
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise TypeError(f"open_regular: path must be a path; got {shown(path)}")
     # `open` would hand `opener` bytes as bytes.
     name = os.fsdecode(path)
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import __version__
+from .. import __version__, checks
 from ..data import Corpus, Tokenizer
 from ..data.loader import endless
 from ..errors import ConfigError, FormatError, reason
@@ -86,6 +86,11 @@ class LLMRun(Run):
         callbacks: Iterable[Callback],
         note: Note,
     ):
+        who = "LLMRun"
+        config = checks.instance(who, "config", config, LLMConfig)
+        artifact = checks.instance(who, "artifact", artifact, ArtifactDir)
+        tokenizer = checks.instance(who, "tokenizer", tokenizer, Tokenizer)
+        corpus = checks.instance(who, "corpus", corpus, Corpus, "use LLMRun.prepare(config)")
         self.config: LLMConfig = config
         self.artifact: ArtifactDir = artifact
         self.tokenizer = tokenizer

@@ -223,9 +223,9 @@ def read_image(path: str | os.PathLike[str], channels: int = 3) -> np.ndarray:
         (480, 640, 3)
     """
     pillow("read_image")
-    if channels not in (1, 3):
+    if checks.whole("read_image", "channels", channels) not in (1, 3):
         raise ValueError(f"read_image: channels must be 1 or 3; got {channels!r}")
-    file = Path(path)
+    file = checks.path("read_image", "path", path)
     if not file.exists():
         raise FormatError(f"read_image: {file}: no such file")
     try:

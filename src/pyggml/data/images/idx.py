@@ -42,7 +42,7 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
         >>> images.shape, images.dtype  # doctest: +SKIP
         ((60000, 28, 28), dtype('uint8'))
     """
-    path = Path(path)
+    path = checks.path("read_idx", "path", path)
     try:
         with open_unpacked(path) as file:
             return _read(path, file)
@@ -111,11 +111,11 @@ def idx_images(
         >>> len(mnist), mnist.image(0).shape  # doctest: +SKIP
         (60000, (28, 28, 1))
     """
-    if part not in _NAMES:
-        raise ValueError(f'idx_images: part must be "train" or "test"; got {part!r}')
+    part = checks.choice("idx_images", "part", part, _NAMES)
     if classes is not None:
         classes = checks.whole("idx_images", "classes", classes, 1)
-    files = [_find(Path(folder), _NAMES[part], what) for what in ("images-idx3", "labels-idx1")]
+    folder = checks.path("idx_images", "folder", folder)
+    files = [_find(folder, _NAMES[part], what) for what in ("images-idx3", "labels-idx1")]
     images, labels = (read_idx(file) for file in files)
     if images.ndim != 3 or images.dtype != np.uint8 or not images.size:
         raise FormatError(

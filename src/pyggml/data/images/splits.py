@@ -8,10 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ... import checks
 from .crops import ResizedCenterCrop
 from .images import ArrayImages, ImageSource
 
 __all__ = ["ImageSubset", "cache_images", "split_images"]
+
+
+def _need_source(who: str, source: Any) -> None:
+    """Raise for what has no images and labels."""
+    kind = "a source of images, such as an ImageFolder"
+    checks.having(who, "source", source, kind, "labels", "classes", "image", "__len__")
 
 
 class ImageSubset:
@@ -35,11 +42,7 @@ class ImageSubset:
     """
 
     def __init__(self, source: ImageSource, items: ArrayLike) -> None:
-        if not all(hasattr(source, name) for name in ("labels", "classes", "image")):
-            raise TypeError(
-                f"ImageSubset: source must have images and labels, as an ImageFolder has; got "
-                f"{type(source).__name__}"
-            )
+        _need_source("ImageSubset", source)
         chosen = np.asarray(items)
         good = chosen.ndim == 1 and chosen.size and chosen.dtype.kind in "iu"
         if not good or chosen.min() < 0 or chosen.max() >= len(source):
@@ -86,10 +89,11 @@ def split_images(
         >>> np.bincount(train.labels).tolist(), np.bincount(validation.labels).tolist()
         ([6, 1], [2, 1])
     """
+    _need_source("split_images", source)
     number = isinstance(fraction, (int, float)) and not isinstance(fraction, bool)
     if not number or not 0 < fraction < 1:
         raise ValueError(f"split_images: fraction must be > 0 and < 1; got {fraction!r}")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(checks.whole("split_images", "seed", seed, 0))
     held: list[Any] = []
     labels = np.asarray(source.labels)
     for label in range(len(source.classes)):
@@ -127,7 +131,9 @@ def cache_images(source: ImageSource, size: int, items: ArrayLike | None = None)
         >>> cache_images(source, 8).images.shape
         (3, 8, 8, 1)
     """
-    numbers = np.arange(len(source)) if items is None else np.asarray(items)
+    _need_source("cache_images", source)
+    every = np.arange(len(source))
+    numbers = every if items is None else checks.array("cache_images", "items", items, 1, "iu")
     fit = ResizedCenterCrop(size)
     made, labels = [], []
     for number in numbers:

@@ -46,7 +46,7 @@ def best_fit(lengths: np.ndarray, capacity: int) -> list[list[int]]:
     """
     capacity = checks.whole("best_fit", "capacity", capacity, 1)
     lengths = np.asarray(lengths)
-    if lengths.size and (lengths.ndim != 1 or lengths.dtype.kind not in "iu"):
+    if lengths.ndim != 1 or (lengths.size and lengths.dtype.kind not in "iu"):
         raise ValueError(
             "best_fit: lengths must be a vector of integers; got shape"
             f" {lengths.shape}, dtype {lengths.dtype}"

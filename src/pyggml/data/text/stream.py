@@ -7,6 +7,7 @@ import codecs
 from collections.abc import Iterable
 from typing import Protocol
 
+from ...checks import having
 from .vocabulary import byte_alphabet
 
 __all__ = ["StreamDecoder"]
@@ -55,6 +56,8 @@ class StreamDecoder:
     def __init__(
         self, tokenizer: Decoder, skip_special: bool = True, after: Iterable[int] = ()
     ) -> None:
+        who = "StreamDecoder"
+        having(who, "tokenizer", tokenizer, "a Tokenizer", "byte_level", "decode", "check_id")
         self._tokenizer = tokenizer
         self._skip_special = skip_special
         self._alphabet = byte_alphabet() if tokenizer.byte_level else None

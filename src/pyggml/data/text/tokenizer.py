@@ -64,6 +64,9 @@ class Tokenizer:
         eos: str | None = None,
         vocabulary: gguf.Vocabulary | None = None,
     ) -> None:
+        checks.instance("Tokenizer", "backend", backend, library().Tokenizer)
+        if vocabulary is not None:
+            checks.instance("Tokenizer", "vocabulary", vocabulary, gguf.Vocabulary)
         self._backend = backend
         self._vocabulary = vocabulary
         self._encoder = Encoder(backend, None if vocabulary is None else vocabulary.types)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...checks import having
 from ...errors import FormatError, shown
 from ...io import u32
 from ..sampling import Sampling
@@ -80,6 +81,7 @@ def generation_settings(model: Any) -> dict[str, Any]:
         {'top_k': 40}
     """
     where = "generation_settings"
+    having(where, "model", model, "a model, as load reads it", "metadata")
     given = HFConfig(where, _whole(model.metadata))
     fields = {**_sampling(model.metadata), **_typical(given)}
     if not given.flag("do_sample", True):

@@ -214,7 +214,8 @@ def plot_matrix(
         >>> plot_matrix("confusion.png", [[9, 1], [0, 10]], ["cat", "dog"])
     """
     path = place_of("plot_matrix", path)
-    counts = np.asarray(matrix)
+    names = checks.names("plot_matrix", "names", names)
+    counts = checks.array("plot_matrix", "matrix", matrix)
     if counts.shape != (len(names), len(names)):
         raise ShapeError(
             f"plot_matrix: the matrix must be ({len(names)}, {len(names)}) for as many names; got"

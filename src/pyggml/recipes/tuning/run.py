@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ... import __version__
+from ... import __version__, checks
 from ...errors import FormatError, OutOfMemoryError, reason
 from ...io import atomic_write, read_regular
 from ...io.names import portable
@@ -85,6 +85,8 @@ class FinetuneRun(Run):
         note: Note = silent,
         rows: Rows | None = None,
     ):
+        checks.instance(type(self).__name__, "config", config, FinetuneConfig)
+        checks.instance(type(self).__name__, "artifact", artifact, FinetuneArtifact)
         self.config: FinetuneConfig = config
         self.artifact: FinetuneArtifact = artifact
         self._rows = kept_rows(artifact.rows, config.data.data) if rows is None else rows

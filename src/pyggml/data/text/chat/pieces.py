@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .... import checks
 from ..tokenizer import Tokenizer
 from ..vocabulary import END_NAMES
 from .spans import Rendered
@@ -23,6 +24,7 @@ def end_ids(tokenizer: Tokenizer) -> frozenset[int]:
 
     Source: llama.cpp, src/llama-vocab.cpp, special_eog_ids.
     """
+    checks.instance("end_ids", "tokenizer", tokenizer, Tokenizer)
     found = {n for n in tokenizer.special_ids if tokenizer.token(n) in END_NAMES}
     return frozenset(found if tokenizer.eos_id is None else {*found, tokenizer.eos_id})
 

@@ -132,6 +132,7 @@ def read_preferences(
         '1 answers, 1 of them good'
     """
     who = "read_preferences"
+    checks.flag(who, "skip_bad", skip_bad)
     bad: list[str] = []
 
     def skip(error: Exception) -> None:

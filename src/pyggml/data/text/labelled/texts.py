@@ -130,6 +130,7 @@ def read_labelled(
         ([1, 0], 2, None)
     """
     who = "read_labelled"
+    checks.flag(who, "skip_bad", skip_bad)
     known = None if names is None else [str(n) for n in checks.items(who, "names", names)]
     bad: list[str] = []
 

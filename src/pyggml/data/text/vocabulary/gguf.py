@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .... import checks
 from . import bpe, spm, ugm, wpm
 from .fields import (
     CONTROL,
@@ -156,12 +157,14 @@ def _typed(value: Any) -> Any:
 
 
 def _size(tokenizer: int, vocab_size: int | None) -> int:
-    if vocab_size is not None and vocab_size < tokenizer:
+    if vocab_size is None:
+        return tokenizer
+    if checks.whole("Tokenizer.to_gguf_metadata", "vocab_size", vocab_size) < tokenizer:
         raise ValueError(
             f"Tokenizer.to_gguf_metadata: vocab_size must be at least the tokenizer's {tokenizer};"
             f" got {vocab_size}"
         )
-    return vocab_size or tokenizer
+    return vocab_size
 
 
 def to_gguf(vocabulary: Vocabulary, vocab_size: int | None = None) -> dict[str, Any]:
