@@ -7,9 +7,24 @@ import numpy as np
 import pytest
 
 import pyggml as pg
-from pyggml import nn
+from pyggml import data, distributed, nn, optim, recipes, train
 from pyggml.models import CNNConfig, GPT2Config, LlamaConfig, MLPConfig
 from pyggml.train.metrics import top_k_accuracy
+
+
+def sgd() -> optim.SGD:
+    return optim.SGD(nn.Linear(2, 2), lr=0.1)
+
+
+def adapted() -> nn.Module:
+    model = nn.Sequential(nn.Linear(2, 2))
+    nn.lora.apply_lora(model, 1, targets="all-linear")
+    return model
+
+
+def graph() -> pg.Graph:
+    return pg.Graph([pg.ones(3) * 2.0])
+
 
 # A call with an argument of a wrong kind, and the argument's name.
 WRONG = [
@@ -67,6 +82,72 @@ WRONG = [
         lambda: pg.optim.AdamW(nn.Linear(2, 2).parameters(), betas=0.9),
         "betas must be a list or tuple",
     ),
+    (lambda: pg.full_like(pg.ones(3), "a"), "value"),
+    (lambda: pg.randperm(3, generator=3), "generator"),
+    (lambda: pg.allclose(pg.ones(3), pg.ones(3), atol={}), "atol"),
+    (lambda: pg.Device("cpu", "cpu", 3), "handle"),
+    (lambda: nn.Linear(2, 2, init_weight=2), "init_weight"),
+    (lambda: nn.Linear(2, 2, init_weight=lambda shape: "a"), "init_weight"),
+    (lambda: nn.GELUMLP(2, 2, init_weight=np.ones(2)), "init_weight"),
+    (lambda: nn.SwiGLUMLP(2, 2, init_out=np.ones(2)), "init_weight"),
+    (lambda: nn.Conv1d(2, 2, 2, init_weight=2), "init_weight"),
+    (lambda: nn.Conv2d(2, 2, 2, init_weight=2), "init_weight"),
+    (lambda: nn.ConvTranspose1d(2, 2, 2, init_weight=2), "init_weight"),
+    (lambda: nn.ConvTranspose2d(2, 2, 2, init_weight=2), "init_weight"),
+    (lambda: nn.Embedding(2, 2, init_weight=2), "init_weight"),
+    (lambda: nn.MixtureOfExperts(2, 2, 2, 1, init_out=np.ones(2)), "init_weight"),
+    (lambda: nn.relative_buckets([3], ["a"]), "keys"),
+    (lambda: nn.ModuleDict(3), "modules"),
+    (lambda: nn.ModuleDict([3]), "member"),
+    (lambda: nn.Sequential().extend(np.array(3)), "modules"),
+    (lambda: nn.Sequential().insert(np.ones(2), nn.ReLU()), "index"),
+    (lambda: nn.Unflatten(0, False), "unflattened_size"),
+    (lambda: nn.KVCache(1, 2, 1, 2, rope=1.0), "rope"),
+    (lambda: nn.Linear(2, 2).apply(3), "function"),
+    (lambda: nn.Linear(2, 2).replace_tensors(3), "pairs"),
+    (lambda: nn.Linear(2, 2).replace_tensors([3]), "pair"),
+    (lambda: optim.Group([], [], 0.0, 1.0, [1]), "options"),
+    (lambda: optim.RoundedWeights({}, (1, 2)), "types"),
+    (lambda: optim.RoundedWeights({}, {"a": "q4_0"}), "params"),
+    (lambda: optim.RoundedWeights([1], {"a": "q4_0"}), "params"),
+    (lambda: sgd().zero_grad(np.ones(2)), "set_to_none"),
+    (lambda: sgd().shard(3, [0, 1], abs), "owned"),
+    (lambda: sgd().shard([True, "no"], [0, 1], abs), "owned"),
+    (lambda: sgd().shard([True, True], [0, "a"], abs), "order"),
+    (lambda: sgd().shard([True, True], [0, 1], 3), "total"),
+    (lambda: sgd().sum_grads(3), "reduce"),
+    (lambda: train.count_targets(3), "batch"),
+    (lambda: train.count_targets([1, 2]), "batch"),
+    (lambda: train.token_scores(3, []), "model"),
+    (lambda: train.score_answers(nn.Linear(2, 2), [1], None, None), "chats"),
+    (lambda: train.QuantizationAware(None, None, 3), "rounded"),
+    (lambda: train.r2_score("a", [1.0]), "predicted"),
+    (lambda: train.rmse([1.0], ["a"]), "targets"),
+    (lambda: train.span_f1_score([1], [2]), "predicted"),
+    (lambda: pg.models.generation_settings(3), "model"),
+    (lambda: data.split_images({}, 0.5), "source"),
+    (lambda: data.cache_images(1.5, 8), "source"),
+    (lambda: data.end_ids("a"), "tokenizer"),
+    (lambda: data.read_labelled([], skip_bad=1), "skip_bad"),
+    (lambda: data.text.chat.read_preferences([], skip_bad=1), "skip_bad"),
+    (lambda: optim.schedules.linear(1.0, 0.1, 3)("a"), "step"),
+    (lambda: optim.schedules.one_cycle(1.0, 3)((1, 2)), "step"),
+    (lambda: nn.CausalSelfAttention(8, 2, fused=(0, 1)), "fused"),
+    (lambda: nn.lora.load_lora_state_dict(adapted(), 3), "state"),
+    (lambda: pg.io.open_regular(3), "path"),
+    (lambda: data.StreamDecoder("a"), "tokenizer"),
+    (lambda: data.read_idx(3), "path"),
+    (lambda: data.idx_images({}), "folder"),
+    (lambda: data.idx_images("a", {1}), "part"),
+    (lambda: graph().readers([1]), "tensor"),
+    (lambda: graph().readers(3), "tensors"),
+    (lambda: graph().last_ops([1]), "tensor"),
+    (lambda: graph().fetch(np.ones(2)), "t must"),
+    (lambda: graph().read({}), "t must"),
+    (lambda: distributed.check_same(3, {}), "group"),
+    (lambda: recipes.LLMRun(3, None, None, None, (), print), "config"),
+    (lambda: recipes.FinetuneRun(3, None), "config"),
+    (lambda: recipes.plot_matrix("a.png", [[1]], 3), "names"),
 ]
 
 
