@@ -2,9 +2,9 @@
 """Random calls of all that is public: run as `python calls.py COUNT SEED LOG`.
 
 Each call is written to LOG before it is made, so that the parent knows what killed the process.
-The last line on stdout is a JSON object of counts; exit status 1 means a wrong number, an
-exception of another kind than those allowed, or a call beyond its time. A COUNT of 0 lists what
-is drawn.
+The last line on stdout is a JSON object of counts, and of the errors that escaped by accident;
+exit status 1 means a wrong number, an exception of another kind than those allowed, or a call
+beyond its time. A COUNT of 0 lists what is drawn.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ import adapter_calls
 import module_calls
 import numpy as np
 import op_calls
+import package_calls
 import tensor_calls
 from draw import Draw
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from refusals import accident
 
 import pyggml as pg
 
@@ -33,6 +35,7 @@ import pyggml as pg
 REFUSALS = (
     *(ValueError, TypeError, IndexError, KeyError, OverflowError, FloatingPointError),
     *(pg.BackendError, pg.GradientError, pg.AnomalyError, pg.RecordingError),
+    *(pg.DistributedError, AttributeError),
 )
 LIMIT_S = 60
 CALLS = (
@@ -41,9 +44,11 @@ CALLS = (
     *tensor_calls.CALLS,
     *module_calls.CALLS,
     *adapter_calls.CALLS,
+    *[package_calls.package_call] * 8,
 )
 counts: Counter[str] = Counter()
 refused: Counter[str] = Counter()
+accidents: dict[str, str] = {}
 
 
 def one(source: random.Random, log: Path) -> None:
@@ -83,7 +88,15 @@ def main(count: int, start: int, log: Path) -> int:
         faulthandler.dump_traceback_later(LIMIT_S, exit=True)
         try:
             one(source, log)
-        except REFUSALS as error:
+        except AssertionError:
+            raise
+        except Exception as error:
+            place = accident(error)
+            if place is not None:
+                told = f"{type(error).__name__}: {error} @ {place}, of {log.read_text():.300}"
+                accidents.setdefault(f"{type(error).__name__} {place}", told)
+            elif not isinstance(error, REFUSALS):
+                raise
             counts["refused"] += 1
             refused[type(error).__name__] += 1
         faulthandler.cancel_dump_traceback_later()
@@ -95,7 +108,7 @@ def main(count: int, start: int, log: Path) -> int:
     try:
         run()
     finally:
-        print(json.dumps({**counts, "by": refused}), flush=True)
+        print(json.dumps({**counts, "by": refused, "accidents": [*accidents.values()]}), flush=True)
     return 0
 
 

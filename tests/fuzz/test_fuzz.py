@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 import pyggml as pg
+from pyggml import nn
+
+from .refusals import accident
 
 WORKER = Path(__file__).with_name("calls.py")
 FILES = Path(__file__).with_name("files.py")
@@ -35,7 +38,22 @@ def run(count: int, seed: int, tmp_path: Path, limit_s: float) -> dict[str, Any]
     last = log.read_text() if log.exists() else "none"
     assert done.returncode == 0, f"last call: {last}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     counts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    accidents = counts.pop("accidents")
+    assert not accidents, "errors without a word of what was expected:\n" + "\n".join(accidents)
     return counts
+
+
+def test_an_error_from_below_is_no_refusal() -> None:
+    layer = nn.Linear(2, 2)
+    with pytest.raises(TypeError) as found:
+        layer.apply(len)  # Python's: a layer has no length
+    place = accident(found.value)
+    assert place is not None
+    assert place.startswith("nn/base/tree.py:")
+    for refused in (lambda: nn.Linear("a", 2), layer, lambda: layer(pg.ones(2), 3)):
+        with pytest.raises(TypeError) as found:
+            refused()
+        assert accident(found.value) is None
 
 
 def test_hundreds_of_calls(tmp_path: Path) -> None:
