@@ -11,6 +11,8 @@ from pyggml import data, distributed, nn, optim, recipes, train
 from pyggml.models import CNNConfig, GPT2Config, LlamaConfig, MLPConfig
 from pyggml.train.metrics import top_k_accuracy
 
+MLP_CONFIG = MLPConfig(inputs=2)
+
 
 def sgd() -> optim.SGD:
     return optim.SGD(nn.Linear(2, 2), lr=0.1)
@@ -125,6 +127,11 @@ WRONG = [
     (lambda: train.rmse([1.0], ["a"]), "targets"),
     (lambda: train.span_f1_score([1], [2]), "predicted"),
     (lambda: pg.models.generation_settings(3), "model"),
+    (lambda: pg.models.MLP(MLP_CONFIG).load_state_dict({1: 2}), "the names"),
+    (lambda: pg.models.MLP(MLP_CONFIG).own_state(3), "state"),
+    (lambda: pg.models.MLP(MLP_CONFIG).gguf_name(3), "name"),
+    (lambda: train.GradScaler().update(3), "overflow"),
+    (lambda: data.ArrayDataset([[1.0]], [1]).order(3), "rng"),
     (lambda: data.split_images({}, 0.5), "source"),
     (lambda: data.cache_images(1.5, 8), "source"),
     (lambda: data.end_ids("a"), "tokenizer"),

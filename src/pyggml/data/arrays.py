@@ -146,11 +146,20 @@ class ArrayDataset:
 
     def order(self, rng: np.random.Generator | None) -> np.ndarray:
         """Row numbers of an epoch; in natural order without a generator."""
-        return np.arange(len(self)) if rng is None else rng.permutation(len(self))
+        if rng is None:
+            return np.arange(len(self))
+        checks.instance("ArrayDataset.order", "rng", rng, np.random.Generator)
+        return rng.permutation(len(self))
 
     def batch(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The numbered rows."""
-        return self.x[items], self.y[items]
+        try:
+            return self.x[items], self.y[items]
+        except (IndexError, OverflowError):
+            raise IndexError(
+                f"ArrayDataset.batch: items must be numbers of rows below {len(self)}; got"
+                f" {shown(items)}"
+            ) from None
 
     def split(self, fraction: float, seed: int = 0) -> tuple[ArrayDataset, ArrayDataset]:
         """Split the rows at random into training and validation.
@@ -177,6 +186,7 @@ class ArrayDataset:
                 "ArrayDataset.split: fraction must be > 0 and < 1, of at least two rows; got"
                 f" {fraction!r} of {len(self)}"
             )
+        seed = checks.whole("ArrayDataset.split", "seed", seed, 0)
         chosen = np.random.default_rng(seed).permutation(len(self))
         held = min(max(1, round(fraction * len(self))), len(self) - 1)
         first, second = np.sort(chosen[held:]), np.sort(chosen[:held])

@@ -84,7 +84,7 @@ class Model(HasGGUF, HasFolder, ABC):
 
     def hf_arrays(self, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return arrays of parameters under Hugging Face's names and in its layouts."""
-        return dict(state)
+        return dict(_by_name(type(self).__name__, state))
 
     def _copies(self) -> dict[str, tuple[str, str]]:
         """Return names in files that copies of tensors have: the own name, and the cure."""
@@ -102,7 +102,7 @@ class Model(HasGGUF, HasFolder, ABC):
             ValueError: the names of a shared tensor hold different numbers.
         """
         who = f"{type(self).__name__}.load_state_dict"
-        named = self._own_names(checks.mapping(who, "state", state))
+        named = self._own_names(_by_name(who, state))
         clean = drop_copies(who, named, self._copies())
         missing, unexpected = super().load_state_dict(clean, strict)
         renamed = [name for name in clean if name not in named]
@@ -114,7 +114,8 @@ class Model(HasGGUF, HasFolder, ABC):
         Raises:
             ValueError: the names of a shared tensor hold different numbers.
         """
-        return drop_copies(f"{type(self).__name__}", self._own_names(state), self._copies())
+        who = type(self).__name__
+        return drop_copies(who, self._own_names(_by_name(who, state)), self._copies())
 
     @property
     def n_blocks(self) -> int:
@@ -134,3 +135,9 @@ class Model(HasGGUF, HasFolder, ABC):
         if every and self.training and self._number(block) % every == 0:
             return checkpoint(block, x, *args)  # type: ignore[no-any-return]
         return block(x, *args)  # type: ignore[no-any-return]
+
+
+def _by_name(who: str, state: Any) -> Mapping[str, Any]:
+    """Return a state, which must be a mapping from names."""
+    checks.names(who, "the names of state", list(checks.mapping(who, "state", state)))
+    return state  # type: ignore[no-any-return]

@@ -118,6 +118,7 @@ class HasGGUF(nn.Module, ABC):
 
     def gguf_name(self, name: str) -> str:
         """Return the name in the file of an own parameter or buffer."""
+        checks.text("gguf_name", "name", name)
         names = self.gguf_names
         if not names:
             return name
@@ -127,6 +128,10 @@ class HasGGUF(nn.Module, ABC):
         if template in names:  # a parameter that is no module's weight
             return names[template].format(i=number)
         path, _, suffix = template.rpartition(".")
+        if path not in names:
+            raise KeyError(
+                f"gguf_name: name must be that of a parameter or buffer; got {shown(name)}"
+            )
         return f"{names[path].format(i=number)}.{suffix}"
 
     def gguf_layout(self, name: str, array: np.ndarray, reading: bool) -> np.ndarray:
@@ -208,6 +213,7 @@ class HasGGUF(nn.Module, ABC):
             ValueError: the model has LoRA adapters, which a model's file has no place for.
         """
         nn.lora.need_no_adapters("to_gguf_tensors", self)
+        checks.text("to_gguf_tensors", "dtype", dtype)
         tensors: dict[str, Any] = {}
         for own, value in self.named_state():
             name = self.gguf_name(own)
@@ -262,6 +268,9 @@ class HasGGUF(nn.Module, ABC):
                 raise ValueError(
                     f"save_gguf: a {type(self).__name__} reads no tokens; leave the tokenizer out"
                 )
+            checks.having(
+                "save_gguf", "tokenizer", tokenizer, "a Tokenizer", "vocab_size", "to_gguf_metadata"
+            )
             if tokenizer.vocab_size > vocab_size:
                 raise ValueError(
                     "save_gguf: the tokenizer's tokens must be at most the model's vocab_size; "

@@ -119,7 +119,7 @@ class Decoder(Model):
         device = self.device if device is None else device
         return nn.KVCache(
             self.config.n_layer,
-            capacity or self.config.context,
+            self.config.context if capacity is None else capacity,
             groups,
             self.head_dim,
             device,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..checks import mapping
 from ..io import u32
 
 __all__ = [
@@ -117,5 +118,6 @@ def kept_vocabulary(
     tokens = old.get("tokenizer.ggml.tokens")
     if vocabulary is None:
         return old if isinstance(tokens, list) and len(tokens) == size else {}
+    mapping("to_gguf_metadata", "tokenizer_metadata", vocabulary)
     same = tokens is None or tokens == vocabulary.get("tokenizer.ggml.tokens")
     return {**(old if same else {}), **vocabulary}

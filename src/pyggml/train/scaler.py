@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from .. import checks
+
 __all__ = ["GradScaler"]
 
 _F32_MAX = float(2**128 - 2**104)
@@ -85,7 +87,7 @@ class GradScaler:
         Returns:
             Whether a smaller factor may help: False when an overflow came at `min_scale`.
         """
-        if not overflow:
+        if not checks.flag("GradScaler.update", "overflow", overflow):
             self.good_steps += 1
             if self.good_steps >= self.growth_interval:
                 self.scale = min(self.scale * self.growth_factor, _F32_MAX)

@@ -100,7 +100,8 @@ class ArrayImages:
 
     def image(self, item: int) -> np.ndarray:
         """An image (H, W, C) f32 from 0 to 1."""
-        raw = np.asarray(self.images[item])
+        last = len(self) - 1
+        raw = np.asarray(self.images[checks.whole("ArrayImages.image", "item", item, 0, last)])
         image = raw.astype(np.float32)
         if raw.dtype == np.uint8:
             image /= 255.0

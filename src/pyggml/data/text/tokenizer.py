@@ -332,6 +332,7 @@ class Tokenizer:
             DTypeError: an id is not an integer.
         """
         who = "Tokenizer.decode"
+        skip_special = checks.flag(who, "skip_special", skip_special)
         numbers = [self.check_id(who, number) for number in checks.items(who, "ids", ids)]
         known = [number for number in numbers if number < self.vocab_size]
         parts: list[str] = []

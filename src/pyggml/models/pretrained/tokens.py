@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...checks import having
 from ...errors import FormatError, shown
 from ...io import u32
 from .fields import HFConfig, read_json
@@ -67,6 +68,8 @@ def written_tokens(model: Any, tokenizer: Any) -> dict[str, Any]:
         model: what it was read with is written again, where the vocabulary has the tokens.
         tokenizer: whose first and last token win, unless the folder said that there are none.
     """
+    kind = "bos_id", "eos_id", "token_id", "token"
+    having("save_pretrained", "tokenizer", tokenizer, "a Tokenizer", *kind)
     try:
         read = json.loads(model.metadata.get(_KEPT, "{}"))
     except (TypeError, ValueError, RecursionError):

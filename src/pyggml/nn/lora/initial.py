@@ -24,8 +24,10 @@ Originals = Module | Mapping[str, Any] | None
 
 def check_start(who: str, chosen: Any) -> str | bool:
     """Return `init_lora_weights` if it is known."""
-    plain = isinstance(chosen, bool) or chosen in ("gaussian", "pissa", "loftq")
-    if not plain and not (isinstance(chosen, str) and _NITER.fullmatch(chosen)):
+    named = isinstance(chosen, str) and (
+        chosen in ("gaussian", "pissa", "loftq") or _NITER.fullmatch(chosen)
+    )
+    if not named and not isinstance(chosen, bool):
         raise ValueError(
             f'{who}: init_lora_weights must be True, False, "gaussian", "pissa", '
             f'"pissa_niter_N" or "loftq"; got {shown(chosen)}'
