@@ -31,6 +31,15 @@ def _linear() -> nn.Module:
     return nn.Linear(4, 4)
 
 
+def _rows() -> data.ArrayDataset:
+    return data.ArrayDataset(np.ones((5, 4), np.float32), np.zeros(5, np.int32))
+
+
+def _gpt2() -> models.GPT2:
+    sizes = {"vocab_size": 8, "context": 4, "n_layer": 1, "n_head": 1, "n_embd": 4}
+    return models.GPT2(models.GPT2Config(**sizes))
+
+
 _OWNERS: dict[type, Callable[[], Any]] = {
     pg.Graph: lambda: pg.Graph([pg.ones((3, 4)) * 2]),
     nn.Linear: _linear,
@@ -38,7 +47,13 @@ _OWNERS: dict[type, Callable[[], Any]] = {
     nn.ModuleDict: lambda: nn.ModuleDict({"a": _linear()}),
     optim.AdamW: lambda: optim.AdamW(_linear(), lr=0.1),
     optim.EMA: lambda: optim.EMA(_linear(), decay=0.5),
+    optim.ReduceOnPlateau: lambda: optim.ReduceOnPlateau(optim.schedules.constant(0.1)),
     data.Tokenizer: lambda: _TOKENIZER,
+    data.ArrayDataset: _rows,
+    data.Loader: lambda: data.Loader(_rows(), 2),
+    data.ArrayImages: lambda: data.ArrayImages(np.zeros((3, 8, 8), np.uint8), [0, 1, 0]),
+    models.GPT2: _gpt2,
+    train.GradScaler: train.GradScaler,
 }
 # What fits an argument of a name, or of a type.
 _BY_NAME: dict[str, Callable[[Draw], Any]] = {

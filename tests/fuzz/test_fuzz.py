@@ -30,6 +30,7 @@ def run(count: int, seed: int, tmp_path: Path, limit_s: float) -> dict[str, Any]
     log = tmp_path / f"call-{seed}.txt"
     done = subprocess.run(
         [sys.executable, str(WORKER), str(count), str(seed), str(log)],
+        cwd=tmp_path,  # some calls write files
         capture_output=True,
         text=True,
         timeout=limit_s,
