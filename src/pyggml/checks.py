@@ -48,9 +48,6 @@ _T = TypeVar("_T")
 def is_real(value: Any) -> bool:
     """Return True for a real number of Python or NumPy; False for True and False.
 
-    Args:
-        value: the object to test.
-
     Example:
         >>> is_real(1.5), is_real(True), is_real("1")
         (True, False, False)
@@ -116,13 +113,7 @@ def f32(
     above: float | None = None,
     below: float | None = None,
 ) -> float:
-    """Return a finite number within bounds that f32 holds; see `number`.
-
-    Args:
-        least: smallest value allowed.
-        most: largest value allowed.
-        above: every value allowed is greater.
-        below: every value allowed is smaller.
+    """Return a finite number within bounds that f32 holds; see `number` for the bounds.
 
     Raises:
         TypeError: the value is not a real number.
@@ -201,10 +192,7 @@ def flag(who: str, name: str, value: Any) -> bool:
 
 
 def choice(who: str, name: str, value: Any, choices: Iterable[str]) -> str:
-    """Return one of several words.
-
-    Args:
-        choices: the words allowed.
+    """Return a word, which must be one of `choices`.
 
     Raises:
         TypeError: the value is not a str.
@@ -322,11 +310,7 @@ def instance(who: str, name: str, value: Any, kind: type[_T], cure: str = "") ->
 
 
 def having(who: str, name: str, value: Any, kind: str, *attributes: str) -> Any:
-    """Return an object of any class that has some attributes.
-
-    Args:
-        kind: what it must be, for the message.
-        attributes: their names.
+    """Return an object that has some attributes; the message says that it must be `kind`.
 
     Raises:
         TypeError: one is missing.
@@ -389,9 +373,6 @@ def array(
     """Return an array of real numbers.
 
     Args:
-        who: the function or class that was called.
-        name: the argument's name.
-        value: an array, or lists that make one.
         ndim: the number of axes, or several allowed; None allows any.
         kinds: NumPy's kinds of dtype allowed: i and u integers, f floats, b bools; None
             allows any.
