@@ -108,7 +108,7 @@ def method_call(d: Draw) -> Call:
     dtype = d.pick(*DTYPES, "x")
     index = _index(d, t.shape)
     device: Any = d.pick("cpu", "auto", "cuda:9", d.odd())
-    options: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    options: dict[str, tuple[Callable[..., Any], Callable[..., Any] | None]] = {
         "getitem": (lambda t: t[index],) * 2,
         "reshape": (lambda t: t.reshape(*new) if keep else t.reshape(new),) * 2,
         "permute": (lambda t: t.permute(*axes), lambda x: x.transpose(axes)),
@@ -121,7 +121,8 @@ def method_call(d: Draw) -> Call:
         "pow": (lambda t: t**power, None),
         "neg": (operator.neg, operator.neg),
         "detach": (lambda t: t.detach(), lambda x: x),
-        "to": (lambda t: t.to(device), lambda x: x),
+        # Of another tensor it takes the dtype too.
+        "to": (lambda t: t.to(device), None if isinstance(device, pg.Tensor) else lambda x: x),
         "numpy": (lambda t: pg.tensor(t.numpy()), lambda x: x),
         "tolist": (lambda t: pg.tensor(t.tolist()), lambda x: x),
         "item": (lambda t: pg.tensor(t.item()), lambda x: x.reshape(())),
