@@ -60,6 +60,7 @@ WRONG = [
     (lambda: LlamaConfig(vocab_size="a"), "vocab_size"),
     (lambda: LlamaConfig(tie="no"), "tie"),
     (lambda: LlamaConfig(window="a"), "window"),
+    (lambda: LlamaConfig(attention_bias=np.ones(2)), "attention_bias"),
     (lambda: GPT2Config(eps="a"), "eps"),
     (lambda: GPT2Config.from_dict(3), "values"),
     (lambda: GPT2Config.preset(3), "preset"),

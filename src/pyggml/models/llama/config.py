@@ -165,6 +165,10 @@ class LlamaConfig(ModelConfig):
     def _take_values(self, who: str) -> None:
         """Fill in the family's values, and raise for those that it does not have."""
         traits = self.traits
+        if not isinstance(self.attention_bias, (int, str, type(None))):
+            raise TypeError(
+                f'{who}: attention_bias must be True, False or "qkv"; got {self.attention_bias!r}'
+            )
         for name, neutral in NEUTRAL.items():
             own, given = traits.values.get(name, neutral), getattr(self, name)
             if given is None:
