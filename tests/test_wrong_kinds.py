@@ -69,6 +69,7 @@ WRONG = [
     (lambda: CNNConfig(labels=3), "labels"),
     (lambda: MLPConfig(inputs=2, mean="a", std=1.0), "mean"),
     (lambda: pg.models.load(3), "path"),
+    (lambda: pg.models.load("none.bin", keep_types=np.ones(2)), "keep_types"),
     (lambda: pg.io.load_safetensors(3), "path"),
     (lambda: pg.io.read_gguf(3), "path"),
     (lambda: pg.io.GGUFFile("x"), "data"),

@@ -146,6 +146,7 @@ def load(
         A model of `MODELS`, in training mode, and the tokenizer or None.
     """
     path = checks.path("load", "path", path)
+    checks.flag("load", "keep_types", keep_types)
     checks.flag("load", "check", check)
     checks.flag("load", "mapped", mapped)
     if path.suffix in _WEIGHTS and path.is_file():

@@ -20,6 +20,7 @@ from ...nn import init
 from ...nn.layers import check_sizes
 from ...ops.operands import need_float, need_tensor
 from ...tensors import Tensor, tensor
+from ...tensors.create import check_room
 from ..files import check_tensor
 from .image import ClassifierConfig, ImageModel, check_widths, make_activation
 
@@ -78,6 +79,7 @@ class MLPConfig(ClassifierConfig):
             if isinstance(given, (int, float)):
                 given = (given,)
             if isinstance(given, (list, tuple, np.ndarray)) and len(given) == 1:
+                check_room("MLPConfig", self.inputs)
                 object.__setattr__(self, name, tuple(given) * self.inputs)
         self.check(self.inputs)
         make_activation("MLPConfig", self.activation)
