@@ -169,7 +169,6 @@ from .ops.named import (
     nanmean,
     nansum,
     norm,
-    randperm,
     ravel,
     repeat_interleave,
     roll,
@@ -202,6 +201,7 @@ from .tensors.filled import (
     randint,
     randn,
     randn_like,
+    randperm,
     zeros_like,
 )
 from .tensors.random import random_generator, seed

@@ -47,8 +47,9 @@ def test_a_module_that_a_function_reads_is_followed() -> None:
         lambda: pg.randn(4, 8),
         lambda: pg.rand(4, 8),
         lambda: pg.randint(0, 99, (4, 8)).astype("f32"),
+        lambda: pg.randperm(32).reshape(4, 8).astype("f32"),
     ],
-    ids=["randn", "rand", "randint"],
+    ids=["randn", "rand", "randint", "randperm"],
 )
 def test_random_numbers_are_drawn_at_each_run(draw: Callable[[], pg.Tensor]) -> None:
     pg.seed(7)

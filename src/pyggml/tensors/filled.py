@@ -33,6 +33,7 @@ __all__ = [
     "randint",
     "randn",
     "randn_like",
+    "randperm",
     "zeros_like",
 ]
 
@@ -273,6 +274,30 @@ def randint(
     check_room("randint", math.prod(extents))
     source = generator_of("randint", generator)
     return _drawn(lambda: source.integers(least, end, extents), extents, "i32", device)
+
+
+@fitting
+def randperm(n: int, generator: np.random.Generator | None = None) -> Tensor:
+    """Return the whole numbers from 0 to n - 1 in a random order, as i32.
+
+    Args:
+        n: how many.
+        generator: NumPy's; None takes the one that `pg.seed` restarts.
+
+    Raises:
+        TypeError: generator is not one of NumPy's.
+        ValueError: n is below 1.
+
+    Source: torch.randperm.
+
+    Example:
+        >>> sorted(pg.randperm(3).tolist())
+        [0, 1, 2]
+    """
+    count = whole("randperm", "n", n, 1, 2**31 - 1)
+    source = generator_of("randperm", generator)
+    check_room("randperm", count)
+    return _drawn(lambda: source.permutation(count).astype(np.int32), (count,), "i32", None)
 
 
 def _of(x: Tensor, made: Tensor) -> Tensor:

@@ -10,9 +10,8 @@ import numpy as np
 
 from ...checks import choice, flag, whole
 from ...errors import ShapeError, composed, fitting, shown
-from ...tensors.create import check_room, tensor
+from ...tensors.create import check_room
 from ...tensors.operators import register
-from ...tensors.random import generator_of
 from ...tensors.tensor import Tensor
 from ..composed.join import cat, flatten, flip, unsqueeze
 from ..composed.reduce import std, var
@@ -31,7 +30,6 @@ __all__ = [
     "meshgrid",
     "moveaxis",
     "movedim",
-    "randperm",
     "ravel",
     "repeat_interleave",
     "select",
@@ -320,30 +318,6 @@ def var_mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, correction: f
         [1.0, 2.0]
     """
     return var(x, dim, keepdim, correction=correction), mean(x, dim, keepdim)
-
-
-@fitting
-def randperm(n: int, generator: np.random.Generator | None = None) -> Tensor:
-    """Return the whole numbers from 0 to n - 1 in a random order, as i32.
-
-    Args:
-        n: how many.
-        generator: NumPy's; None takes the one that `pg.seed` restarts.
-
-    Raises:
-        TypeError: generator is not one of NumPy's.
-        ValueError: n is below 1.
-
-    Source: torch.randperm.
-
-    Example:
-        >>> sorted(pg.randperm(3).tolist())
-        [0, 1, 2]
-    """
-    count = whole("randperm", "n", n, 1, 2**31 - 1)
-    source = generator_of("randperm", generator)
-    check_room("randperm", count)
-    return tensor(source.permutation(count).astype(np.int32))
 
 
 for _fn in (
