@@ -36,6 +36,9 @@ static PyObject * no_memory(void) {
 
 // To throw, a thread needs storage of libstdc++'s; the process ends where it cannot be allocated.
 // The thread's first call has it allocated. False: there is no memory for it.
+#ifdef __GNUC__
+__attribute__((noinline)) // once for all functions
+#endif
 static bool can_throw(void) {
 #ifndef _WIN32
     static pthread_key_t key;
