@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from typing import Any
 
@@ -57,6 +58,13 @@ def main() -> int:
     options.add_only(parser, PEERS)
     parser.add_argument("--checkpointing", action="store_true", help="recompute the blocks")
     options.add_fused_update(parser)
+    parser.add_argument(
+        "--beside",
+        nargs="+",
+        default=[],
+        metavar="PYTHON",
+        help="interpreters whose pyggml, of another build, is a contender as well",
+    )
     parser.add_argument("--profile", action="store_true", help="then pyggml's step, op by op")
     args = parser.parse_args()
     spec = options.spec_of(parser, args)
@@ -67,6 +75,13 @@ def main() -> int:
         spec = weights.of(spec)
         for peer in args.only:
             field.add(peer, "step", spec.threads, spec=spec.to_dict())
+        for python in args.beside:
+            if shutil.which(python) is None:
+                parser.error(f"argument --beside: must be a Python interpreter; got {python!r}")
+            field.add(
+                "pyggml", "step", spec.threads, f"pyggml of {python}", python=python,
+                spec=spec.to_dict(),
+            )  # fmt: skip
         own = [c for c in field.contenders if c.peer == "pyggml"]
         if args.checkpointing and own and own[0].status.startswith("not supported"):
             parser.error(f"argument --checkpointing: {own[0].status}; leave it out")

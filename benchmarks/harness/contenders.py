@@ -30,6 +30,7 @@ class Contender:
         threads: of the computation.
         name: to show; None is the peer.
         environment: added to the process's.
+        python: the interpreter; None is this one.
         **order: what the process needs to begin.
 
     Attributes:
@@ -44,6 +45,7 @@ class Contender:
         threads: int,
         name: str | None = None,
         environment: Mapping[str, str] | None = None,
+        python: str | None = None,
         **order: Any,
     ) -> None:
         self.peer = peer
@@ -54,7 +56,7 @@ class Contender:
         limits = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         env = {**os.environ, **dict.fromkeys(limits, count), **(environment or {})}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "harness.worker"],
+            [python or sys.executable, "-m", "harness.worker"],
             cwd=_FOLDER,
             env=env,
             stdin=subprocess.PIPE,

@@ -171,6 +171,18 @@ def test_a_training_step(run: Run) -> None:
     assert flash["last"] == pytest.approx(one["last"], rel=1e-3)
 
 
+def test_a_training_step_of_another_build(run: Run) -> None:
+    options = [*MODEL, *ALONE, "--steps", "1"]
+    done = run("train_step.py", *options, "--beside", sys.executable)
+    one, other = lines_of(done)
+    check_step(other)
+    assert other["peer"] == f"pyggml of {sys.executable}"
+    assert other["last"] == one["last"]
+    done = run("train_step.py", *options, "--beside", "no-python")
+    assert done.returncode == 2
+    assert "must be a Python interpreter; got 'no-python'" in done.stderr
+
+
 def test_a_training_step_as_a_table(run: Run) -> None:
     done = run("train_step.py", *MODEL, "--only", "pyggml", "--steps", "1", "--profile")
     assert done.returncode == 0, done.stderr
