@@ -169,6 +169,8 @@ def check_here(args: argparse.Namespace) -> dict[str, list[float]]:
         start: list[str | Path] = ["env", f"PYGGML_CPU={variant}", python]
         losses[variant] = try_cpu(f"as {variant}", variant, start, args)
     if not args.qemu:
+        if args.cpus:
+            raise SystemExit("wheel_check: --cpus needs qemu-x86_64-static, or --qemu FILE")
         print("no qemu: not run on other CPUs")
         args.cpus = ""
     return losses
@@ -189,7 +191,10 @@ def main() -> int:
     losses = {} if args.python else check_here(args)
     cpus = list(known) if args.cpus is None else [cpu for cpu in args.cpus.split(",") if cpu]
     if cpus and not args.python:
-        cpus = known_to(args.qemu, cpus)
+        there = known_to(args.qemu, cpus)
+        if args.cpus and there != cpus:
+            return 1
+        cpus = there
     for cpu in cpus:
         # NumPy's OpenBLAS takes an emulated Nehalem for a newer CPU: a kernel that all have.
         here = f"env OPENBLAS_CORETYPE=Nehalem {args.qemu} -cpu {{cpu}} {args.work}/env/bin/python"
