@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from vendor_fetch import VendorError, archive, fetch
-from vendor_tree import Project, build_tree, extract, ggml_version, git, tree_files
+from vendor_tree import (
+    Project,
+    build_tree,
+    extract,
+    ggml_version,
+    git,
+    hash_of,
+    hashes,
+    tree_files,
+)
 
 DATE = "2000-01-01T00:00:00+0000"
 NAME, EMAIL = "The ggml authors", "ggml@localhost"
@@ -116,6 +125,10 @@ def export(project: Project, folder: Path) -> None:
             out = project.patch_dir / path.name
             if not out.is_file() or out.read_bytes() != path.read_bytes():
                 out.write_bytes(path.read_bytes())
+        made = Path(temporary) / "made"
+        git(folder, "archive", "--format=tar", "-o", str(made.with_suffix(".tar")), "HEAD")
+        shutil.unpack_archive(made.with_suffix(".tar"), made)
+        project.tree_hash.write_text(hash_of(hashes(made)) + "\n", encoding="utf-8")
         if moved.is_file() and moved.read_bytes() != project.pin_file.read_bytes():
             project.pin_file.write_bytes(moved.read_bytes())
             print(f"vendor: {project.pin_file.name} names {pin['source']['file']} now")

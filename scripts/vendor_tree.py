@@ -52,6 +52,7 @@ class Project:
         self.tree = self.vendor / "ggml"
         self.cache = self.vendor / "cache"
         self.patch_dir = self.root / "patches"
+        self.tree_hash = self.vendor / "ggml.sha256"
 
     def pin(self, file: Path | None = None) -> dict[str, Any]:
         """What the project's pin says, or another file of its form."""
@@ -103,6 +104,16 @@ class Project:
             raise VendorError(
                 f"vendor/ggml was changed by hand: {', '.join(wrong[:10])}{more}; {CURE}"
             )
+        # The stamp lies in the tree and may have been changed with it; this hash is committed.
+        self.check_hash(found, f"vendor/ggml and its stamp were changed by hand; {CURE}")
+
+    def check_hash(self, files: dict[str, str], what: str) -> None:
+        """Raise unless the hashes of a tree's files are those that `export` noted."""
+        if not self.tree_hash.is_file():
+            return
+        noted, found = self.tree_hash.read_text(encoding="utf-8").strip(), hash_of(files)
+        if noted != found:
+            raise VendorError(f"vendor/ggml.sha256 must be {found}; got {noted!r:.80}: {what}")
 
     def _read_stamp(self) -> dict[str, Any] | None:
         try:
@@ -244,6 +255,12 @@ def hashes(tree: Path) -> dict[str, str]:
     }
 
 
+def hash_of(files: dict[str, str]) -> str:
+    """One SHA-256 of the names and hashes of a tree's files."""
+    text = "".join(f"{files[name]}  {name}\n" for name in sorted(files))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def _keep_times(old: Path, new: Path) -> None:
     """Give unchanged files their old times, so that a build redoes only what changed."""
     for name, path in tree_files(new).items():
@@ -285,7 +302,12 @@ def sync(project: Project) -> None:
             new, old = work / "new", work / "old"
             new.mkdir()
             build_tree(project, new)
-            text = json.dumps({**stamp, "files": hashes(new)}, indent=1)
+            files = hashes(new)
+            cure = (
+                "the patches make another tree; write them with `python scripts/vendor.py export`"
+            )
+            project.check_hash(files, cure)
+            text = json.dumps({**stamp, "files": files}, indent=1)
             (new / STAMP).write_text(text + "\n", encoding="utf-8")
             if project.tree.exists():
                 _keep_times(project.tree, new)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -125,6 +126,28 @@ def test_sync_takes_subtree_and_extra_files(box: Sandbox) -> None:
     names = set(box.content()) - {".vendor-stamp.json"}
     assert names == {"CMakeLists.txt", "src/a.c", "src/b.c", ".gitignore", "LICENSE"}
     assert box.content()["src/a.c"] == "one\ntwo\nthree\n"
+
+
+def test_a_tree_edited_with_its_stamp_is_refused(box: Sandbox) -> None:
+    box.make_patches()
+    assert box.run("sync")[0] == 0
+    (box.tree / "src" / "b.c").write_text("by hand\n")
+    stamp = json.loads((box.tree / ".vendor-stamp.json").read_text())
+    stamp["files"]["src/b.c"] = hashlib.sha256(b"by hand\n").hexdigest()
+    (box.tree / ".vendor-stamp.json").write_text(json.dumps(stamp))
+    code, text = box.run("sync")
+    assert code == 1
+    assert "vendor/ggml and its stamp were changed by hand" in text
+
+
+def test_patches_that_export_has_not_written_are_refused(box: Sandbox) -> None:
+    box.make_patches()
+    (patch,) = box.patches.iterdir()
+    patch.write_text(patch.read_text().replace("+line 0", "+line 9"))
+    code, text = box.run("sync")
+    assert code == 1
+    assert "vendor.py export" in text
+    assert not box.tree.exists()
 
 
 def test_second_sync_changes_nothing(box: Sandbox) -> None:
