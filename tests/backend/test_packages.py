@@ -77,6 +77,7 @@ def test_a_package_without_the_function_is_a_warning(tmp_path: Path) -> None:
         ("assert False, 'a bug'", "AssertionError: a bug"),
         ("class Odd(Exception): pass\nraise Odd('odd')", "Odd: odd"),
         ("def (", "SyntaxError: "),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
     ],
 )
 def test_a_package_whose_import_raises_is_one_warning(
@@ -97,6 +98,28 @@ def test_a_cut_library_is_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "libpyggml-fake.so"
     path.write_bytes(next(LIBRARIES.glob("libpyggml-base.*")).read_bytes()[:5000])
     assert "is cut; install the package again" in compute(tmp_path, path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's message")
+def test_a_file_that_is_no_library_is_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "libpyggml-fake.so"
+    path.write_text("text that is long enough to be read as the header of an ELF file " * 2)
+    error = compute(tmp_path, path)
+    assert f"cannot be used: {path}: invalid ELF header; install the package again\n" in error
+    assert "driver" not in error
+
+
+@pytest.mark.parametrize("text", [b"[console_scripts]\nno equals sign\n", b"[a]\nb = \xff:c\n"])
+def test_entry_points_that_cannot_be_read_are_a_warning(tmp_path: Path, text: bytes) -> None:
+    """Those of another package, which does not keep this one from being loaded."""
+    info = tmp_path / "damaged-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: damaged\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_bytes(text)
+    error = compute(tmp_path, tmp_path / "libpyggml-fake.so")
+    assert "the entry points of the package damaged cannot be read: " in error
+    assert "libpyggml-fake.so is missing; install the package again" in error
+    assert error.count("\n") == 2
 
 
 def test_a_library_of_another_build_is_a_warning(tmp_path: Path) -> None:
