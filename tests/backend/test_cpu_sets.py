@@ -12,7 +12,7 @@ import pytest
 
 from pyggml.backend import cpu_sets
 
-built = pytest.mark.skipif(not cpu_sets.present(), reason="this build has no pyggml._cpu")
+built = pytest.mark.skipif(not cpu_sets.present(), reason="no sets of this machine are known")
 
 _OTHER_CPU = """
 import sys, types

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -46,11 +47,104 @@ def test_a_cut_library_is_an_import_error(elsewhere: Path, kept: float) -> None:
         library_files.libraries()
 
 
+@pytest.mark.parametrize("module", [False, True])
+@pytest.mark.parametrize("kind", ["a folder", "a link to nothing"])
+def test_what_is_no_file_is_an_import_error(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, kind: str, module: bool
+) -> None:
+    path = elsewhere.parent / "_ggml.abi3.so" if module else elsewhere / "libpyggml-base.so"
+    if kind == "a folder":
+        path.mkdir()
+    else:
+        path.symlink_to("nothing")
+    monkeypatch.delitem(sys.modules, "pyggml._ggml")
+    with pytest.raises(ImportError, match=rf"must be a file .* got .*{path.name}: .* run `"):
+        library_files.check_module("_ggml") if module else library_files.libraries()
+
+
+@linux
+def test_only_the_variant_that_is_loaded_must_be_complete(elsewhere: Path) -> None:
+    cut = next(LIBRARIES.glob("libpyggml-base.*")).read_bytes()[:5000]
+    (elsewhere / "libpyggml-cpu-haswell.so").write_bytes(cut)
+    (elsewhere / "libpyggml-cpu-x64.so").symlink_to("nothing")
+    assert library_files.libraries() == elsewhere
+    with pytest.raises(ImportError, match=r"got a part of .*haswell\.so"):
+        library_files.cpu_library(elsewhere, "haswell")
+    with pytest.raises(ImportError, match=r"must be a file .*x64\.so: No such file"):
+        library_files.cpu_library(elsewhere, "x64")
+
+
+@linux
+@pytest.mark.parametrize("kept", [8192, -4096, 0, None])
+@pytest.mark.parametrize("name", ["_cpu", "_ggml"])
+def test_a_damaged_module_is_an_import_error(tmp_path: Path, name: str, kept: int | None) -> None:
+    """Not a signal, nor an error of a later import."""
+    copy = tmp_path / "pyggml"
+    ignore = shutil.ignore_patterns("__pycache__", "demos", "*.so")
+    shutil.copytree(PACKAGE, copy, ignore=ignore)  # an editable install has the modules elsewhere
+    shutil.copytree(LIBRARIES.parent, copy, ignore=shutil.ignore_patterns("*.py"),
+                    dirs_exist_ok=True)  # fmt: skip
+    path = next(copy.glob(f"{name}.*so"))
+    data = path.read_bytes()
+    path.unlink()
+    if kept is not None:
+        path.write_bytes(data[:kept])
+    site = [str(tmp_path), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {site}; import pyggml"],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: pyggml: the compiled module ")
+    cause = "got a part of" if kept else "file too short" if kept == 0 else name
+    assert cause in last
+    assert "install" in last.rpartition(";")[2]
+
+
+@pytest.mark.parametrize(
+    ("place", "url", "expected"),
+    [
+        ("site-packages/pyggml", "", "--force-reinstall pyggml"),
+        ("site-packages/pyggml", '{"archive_info": {}, "url": "x"}', "--force-reinstall pyggml"),
+        ("site-packages/pyggml", '{"dir_info": {}, "url": "x"}', "`pip install .`"),
+        ("src/pyggml", "", "`pip install .`"),
+        ("nowhere", "", "unzipped"),
+    ],
+)
+def test_the_cure_fits_the_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, url: str, expected: str
+) -> None:
+    path = tmp_path / place / "backend" / "library_files.py"
+    if place != "nowhere":
+        path.parent.mkdir(parents=True)
+        path.touch()
+    if place.startswith("src"):
+        (tmp_path / "build_ffi.py").touch()
+    monkeypatch.setattr(library_files, "__file__", str(path))
+    dist = SimpleNamespace(read_text=lambda _: url or None)
+    monkeypatch.setattr("importlib.metadata.distribution", lambda _: dist)
+    assert expected in library_files.cure()
+
+
+def test_an_install_without_metadata_has_a_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library_files, "PACKAGE", "pyggml-not-installed")
+    assert "install" in library_files.cure()
+
+
+def test_a_module_that_is_imported_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyggml._other", ModuleType("pyggml._other"))
+    library_files.check_module("_other")
+
+
 def test_a_variant_without_a_library_is_an_import_error(elsewhere: Path) -> None:
     (elsewhere / "libpyggml-cpu-armv8.2_2.so").touch()
     assert library_files.cpu_library(elsewhere, "armv8.2_2").name == "libpyggml-cpu-armv8.2_2.so"
     with pytest.raises(ImportError, match=r"variant armv8 must be in .*; got none"):
         library_files.cpu_library(elsewhere, "armv8")
+    # As a module of a build for one CPU asks, among the libraries of a build with variants.
+    with pytest.raises(ImportError, match=r"library of the CPU must be in .*; got none"):
+        library_files.cpu_library(elsewhere, "")
 
 
 @tables

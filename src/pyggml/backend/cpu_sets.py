@@ -5,20 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from .library_files import check_module, not_imported
+
 __all__ = ["built_for", "choose_cpu", "present"]
 
+check_module("_cpu")
 try:
     from .._cpu import built_for as _compiled
     from .._cpu import present as _found
-except ImportError:  # nothing is built; the import of ggml raises and names the cure
-
-    def _compiled() -> str:
-        """No sets."""
-        return ""
-
-    def _found() -> list[str]:
-        """No sets."""
-        return []
+except ImportError as error:
+    raise not_imported(error) from error
 
 
 def built_for() -> dict[str, frozenset[str]]:

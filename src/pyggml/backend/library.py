@@ -14,12 +14,11 @@ import os
 import sys
 import threading
 import traceback
-from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
 from .cpu_sets import choose_cpu
-from .library_files import CURE, cpu_library, libraries
+from .library_files import check_module, cpu_library, cure, libraries, not_imported
 from .scopes import Scope, Scopes
 
 # Free-threaded Python lacks the stable ABI of the module, and much here counts on the lock.
@@ -37,17 +36,11 @@ _libraries = libraries()
 if sys.platform == "win32":
     os.add_dll_directory(str(_libraries))
 
+check_module("_ggml")
 try:
     from .._ggml import ffi, lib
 except ImportError as error:
-    cure = (
-        "in the project's folder run `pip install .`, or `just build` after a change of patches/"
-        if Path(__file__).exists()
-        else "the system loads libraries from files: install the package unzipped"
-    )
-    raise ImportError(
-        f"pyggml: the compiled module cannot be imported ({error}); {cure}"
-    ) from error
+    raise not_imported(error) from error
 
 __all__ = [
     "capture_log",
@@ -252,17 +245,15 @@ def patch_count() -> int:
 
 
 def _load_cpu() -> None:
-    """Load the variant's library from the package's own folder, and from nowhere else."""
-    if not _variant:  # ggml's libraries are linked with it
-        return
-    path = cpu_library(_libraries, _variant)
+    """Load the CPU's library from the package's own folder, and from nowhere else."""
+    path = cpu_library(_libraries, _variant)  # without variants ggml's libraries are linked with it
     with capture_log():
         failure = lib.pyggml_load_cpu(os.fsencode(path))
     if failure != ffi.NULL:
         reason = ffi.string(failure).decode("utf-8", "replace")
         raise ImportError(
             "pyggml: the CPU's library must be the one that the package was built with; got"
-            f" {path}: {reason}; {CURE}"
+            f" {path}: {reason}; {cure()}"
         )
 
 
