@@ -90,6 +90,7 @@ def check_faults(python: Path, work: Path, qemu: str = "") -> None:
         return copy / "lib" / f"libpyggml-cpu-{best}.so"
 
     env = {"PYTHONPATH": str(work / "damaged")}
+    again = "--force-reinstall pyggml"
     damaged().unlink()
     attempt("missing library", start, "must be in", work, env)
     path = damaged()
@@ -100,6 +101,32 @@ def check_faults(python: Path, work: Path, qemu: str = "") -> None:
     path = damaged()
     path.write_bytes(other_build(path.read_bytes()))
     attempt("library of another build", start, "it belongs to another build", work, env)
+    path = damaged()
+    for unused in path.parent.glob("libpyggml-cpu-*"):
+        if unused != path:
+            unused.write_bytes(unused.read_bytes()[: unused.stat().st_size // 2])
+    attempt("cut libraries of other variants", start, "24.0", work, env)
+    shutil.rmtree(damaged().parent)
+    attempt("no folder of libraries", start, again, work, env)
+    for name in ("libpyggml-base.so", "libpyggml.so"):
+        path = damaged().with_name(name)
+        path.unlink()
+        attempt(f"missing {name}", start, again, work, env)
+        path.mkdir()
+        attempt(f"{name} is a folder", start, again, work, env)
+        path.rmdir()
+        path.symlink_to("nothing")
+        attempt(f"{name} is a link to nothing", start, again, work, env)
+    for name in ("_cpu.abi3.so", "_ggml.abi3.so"):
+        path = damaged().parents[1] / name
+        data = path.read_bytes()
+        for kept in (8192, -4096):
+            path.write_bytes(data[:kept])
+            attempt(f"cut {name}", start, "got a part of", work, env)
+        path.write_bytes(b"")
+        attempt(f"empty {name}", start, again, work, env)
+        path.unlink()
+        attempt(f"missing {name}", start, again, work, env)
     archive = shutil.make_archive(str(work / "zipped"), "zip", package.parent, "pyggml")
     attempt("zipped package", start, "unzipped", work, {"PYTHONPATH": archive})
 
