@@ -90,7 +90,7 @@ def check_faults(python: Path, work: Path, qemu: str = "") -> None:
         return copy / "lib" / f"libpyggml-cpu-{best}.so"
 
     env = {"PYTHONPATH": str(work / "damaged")}
-    again = "--force-reinstall pyggml"
+    again = "`pip uninstall pyggml`, then"
     damaged().unlink()
     attempt("missing library", start, "must be in", work, env)
     path = damaged()

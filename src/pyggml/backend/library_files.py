@@ -26,7 +26,7 @@ def cure() -> str:
     if (here.parents[3] / "build_ffi.py").exists() or _from_folder():
         again = "`pip install .`, or `just build` after a change of patches/"
         return f"in the project's folder run {again}"
-    return f"run `pip install --force-reinstall {PACKAGE}`"
+    return f"run `pip uninstall {PACKAGE}`, then `pip install {PACKAGE}`"
 
 
 def _from_folder() -> bool:
