@@ -90,7 +90,7 @@ def check_faults(python: Path, work: Path, qemu: str = "") -> None:
         return copy / "lib" / f"libpyggml-cpu-{best}.so"
 
     env = {"PYTHONPATH": str(work / "damaged")}
-    again = "`pip uninstall pyggml`, then"
+    again = "`pip uninstall pyggml`"
     damaged().unlink()
     attempt("missing library", start, "must be in", work, env)
     path = damaged()

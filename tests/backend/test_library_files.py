@@ -105,8 +105,8 @@ def test_a_damaged_module_is_an_import_error(tmp_path: Path, name: str, kept: in
 @pytest.mark.parametrize(
     ("place", "url", "expected"),
     [
-        ("site-packages/pyggml", "", "`pip uninstall pyggml`, then"),
-        ("site-packages/pyggml", '{"archive_info": {}, "url": "x"}', "`pip uninstall pyggml`, then"),
+        ("site-packages/pyggml", "", "`pip uninstall pyggml`"),
+        ("site-packages/pyggml", '{"archive_info": {}, "url": "x"}', "`pip uninstall pyggml`"),
         ("site-packages/pyggml", '{"dir_info": {}, "url": "x"}', "`pip install .`"),
         ("src/pyggml", "", "`pip install .`"),
         ("nowhere", "", "unzipped"),
