@@ -97,6 +97,11 @@ def export(project: Project, folder: Path) -> None:
     changed = git(folder, "status", "--porcelain", "--untracked-files=no").strip()
     if changed:
         raise VendorError(f"export: {folder} has changes that are not committed:\n{changed}")
+    if git(folder, "rev-list", "-1", "base", "^HEAD").strip():
+        raise VendorError(
+            f"export: {folder} does not stand on its tag `base`, as after an aborted rebase; "
+            "make a new checkout with `vendor.py edit`"
+        )
     if git(folder, "rev-list", "--merges", "base..HEAD").strip():
         raise VendorError("export: the series must be linear; rebase the merges away")
     with tempfile.TemporaryDirectory() as temporary:

@@ -105,15 +105,25 @@ class Project:
                 f"vendor/ggml was changed by hand: {', '.join(wrong[:10])}{more}; {CURE}"
             )
         # The stamp lies in the tree and may have been changed with it; this hash is committed.
-        self.check_hash(found, f"vendor/ggml and its stamp were changed by hand; {CURE}")
+        self.check_hash(
+            found, f"vendor/ggml and its stamp, or the file, were changed by hand; {CURE}"
+        )
 
     def check_hash(self, files: dict[str, str], what: str) -> None:
         """Raise unless the hashes of a tree's files are those that `export` noted."""
-        if not self.tree_hash.is_file():
+        if not self.patches():
             return
-        noted, found = self.tree_hash.read_text(encoding="utf-8").strip(), hash_of(files)
+        if not self.tree_hash.is_file():
+            raise VendorError(
+                f"{self.tree_hash} must be there: restore it, or run `vendor.py export`"
+            )
+        noted = self.tree_hash.read_text(encoding="utf-8", errors="replace").strip()
+        found = hash_of(files)
         if noted != found:
-            raise VendorError(f"vendor/ggml.sha256 must be {found}; got {noted!r:.80}: {what}")
+            raise VendorError(
+                f"the patched tree must have the hash of vendor/ggml.sha256, {noted[:64]!r}; "
+                f"got {found}: {what}"
+            )
 
     def _read_stamp(self) -> dict[str, Any] | None:
         try:

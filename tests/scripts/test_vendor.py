@@ -137,7 +137,31 @@ def test_a_tree_edited_with_its_stamp_is_refused(box: Sandbox) -> None:
     (box.tree / ".vendor-stamp.json").write_text(json.dumps(stamp))
     code, text = box.run("sync")
     assert code == 1
-    assert "vendor/ggml and its stamp were changed by hand" in text
+    assert "vendor/ggml and its stamp, or the file, were changed by hand" in text
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe"])
+def test_a_damaged_hash_of_the_tree_is_told(box: Sandbox, content: bytes | None) -> None:
+    box.make_patches()
+    assert box.run("sync")[0] == 0
+    file = box.root / "vendor" / "ggml.sha256"
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    code, text = box.run("sync")
+    assert code == 1
+    assert "ggml.sha256" in text
+
+
+def test_a_checkout_that_left_its_base_is_not_exported(box: Sandbox) -> None:
+    checkout = box.make_patches()
+    before = {path.name: path.read_bytes() for path in box.patches.iterdir()}
+    subprocess.run(["git", "checkout", "-q", "--orphan", "other"], cwd=checkout, check=True)
+    subprocess.run(["git", "commit", "-qm", "other"], cwd=checkout, check=True)
+    code, text = box.run("export")
+    assert code == 1
+    assert "tag `base`" in text
+    assert {path.name: path.read_bytes() for path in box.patches.iterdir()} == before
 
 
 def test_patches_that_export_has_not_written_are_refused(box: Sandbox) -> None:
