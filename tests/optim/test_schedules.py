@@ -241,3 +241,21 @@ def test_a_plateau_goes_on_from_its_state():
 def test_bad_arguments_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        schedules.linear(1.0, 0.0, 5),
+        schedules.cosine(1.0, 5),
+        schedules.cosine_restarts(1.0, 3),
+        schedules.one_cycle(1.0, 10),
+        schedules.inverse_sqrt(1.0, 3),
+        schedules.warmup_cosine(1.0, 2, 10),
+        schedules.join([schedules.constant(1.0), schedules.constant(2.0)], [3]),
+    ],
+)
+@pytest.mark.parametrize("step", [(1, 2), "3", None])
+def test_a_step_that_is_no_number_is_told(schedule, step):
+    with pytest.raises(TypeError, match="step must be a number; got"):
+        schedule(step)

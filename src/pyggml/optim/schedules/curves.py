@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import checks
-from ...errors import shown
 
 __all__ = [
     "Schedule",
@@ -16,6 +15,7 @@ __all__ = [
     "cosine",
     "cosine_restarts",
     "done",
+    "from_start",
     "linear",
     "one_cycle",
     "polynomial",
@@ -117,7 +117,7 @@ def cosine_restarts(
     shrink = checks.number(who, "shrink", shrink, most=1.0, above=0.0)
 
     def value(step: int) -> float:
-        step, length, cycle = max(int(step), 0), steps, 0
+        step, length, cycle = int(from_start(step)), steps, 0
         if growth == 1:
             cycle, step = divmod(step, steps)
         else:
@@ -197,7 +197,7 @@ def one_cycle(
         return high + (low - high) * 0.5 * (1.0 + math.cos(math.pi * done))
 
     def value(step: int) -> float:
-        at = min(_from_start(step), last)
+        at = min(from_start(step), last)
         if at <= top:
             return between(first, peak, at / top)
         return between(peak, final, (at - top) / (last - top))
@@ -207,12 +207,9 @@ def one_cycle(
 
 def done(step: float, steps: int) -> float:
     """Return the share of the schedule that is done at a step, from 0 to 1."""
-    return min(_from_start(step) / steps, 1.0)
+    return min(from_start(step) / steps, 1.0)
 
 
-def _from_start(step: Any) -> float:
+def from_start(step: Any) -> float:
     """Return a step as a number, at least 0."""
-    try:
-        return max(float(step), 0.0)
-    except (TypeError, ValueError):
-        raise TypeError(f"schedule: step must be a number; got {shown(step)}") from None
+    return max(checks.number("schedule", "step", step), 0.0)

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from ... import checks
 from .adaptive import Joined, is_adaptive
-from .curves import Schedule, constant, cosine, done, linear
+from .curves import Schedule, constant, cosine, done, from_start, linear
 
 __all__ = ["inverse_sqrt", "join", "warmup", "warmup_cosine", "warmup_stable_decay"]
 
@@ -43,7 +43,8 @@ def join(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
         raise ValueError(f"join: boundaries must rise; got {starts[1:]}")
 
     def value(step: int) -> float:
-        current = sum(step >= start for start in starts[1:])
+        at = from_start(step)
+        current = sum(at >= start for start in starts[1:])
         return float(parts[current](step - starts[current]))
 
     return Joined(value, parts, starts) if any(map(is_adaptive, parts)) else value
@@ -102,7 +103,7 @@ def inverse_sqrt(peak: float, warmup_steps: int, timescale: int | None = None) -
     warmup_steps = checks.whole(who, "warmup_steps", warmup_steps, 0)
     timescale = (warmup_steps or 10_000) if timescale is None else timescale
     scale = checks.whole(who, "timescale", timescale, 1)
-    return warmup(lambda step: peak / math.sqrt(1.0 + max(step, 0) / scale), warmup_steps)
+    return warmup(lambda step: peak / math.sqrt(1.0 + from_start(step) / scale), warmup_steps)
 
 
 def warmup_cosine(peak: float, warmup_steps: int, total_steps: int, end: float = 0.0) -> Schedule:
