@@ -85,12 +85,16 @@ def test_a_run_counts_only_with_cases_of_each_op(script: ModuleType, tmp_path: P
     lines = (
         r"  NORM(type=f32,ne=[64]): \033[1;32mOK\033[0m\n"
         r"  NORM(type=f32,ne=[64]): \033[1;32mOK\033[0m\n"
+        r"  SIN(ne=[10]): OK\n  SUM(ne=[10]): OK\n"
         r"  NORM(type=f16): not supported [CPU]\n"
         r"  RMS_NORM(ne=[9999]): OK\n  RMS_NORM(ne=[9999]): skipping large tensors for speed\n"
         r"  2/2 tests passed\n  Backend CPU: OK\n"
     )
     passing = programs(tmp_path, lines, 0)
-    assert script.check(passing, script.Command("test-backend-ops", "grad", ("NORM",))) == 1
+    assert script.check(passing, script.Command("test-backend-ops", "grad", ("NORM",))) == 2
+    assert script.check(passing, script.Command("test-backend-ops", "grad", ("SIN",))) == 2
+    with pytest.raises(script.PatchError, match="no case of SUM ran"):
+        script.check(passing, script.Command("test-backend-ops", "grad", ("SUM",)))
     with pytest.raises(script.PatchError, match="no case of RMS_NORM ran"):
         script.check(passing, script.Command("test-backend-ops", "grad", ("NORM", "RMS_NORM")))
     with pytest.raises(script.PatchError, match="exit status 3"):
