@@ -125,3 +125,9 @@ def test_a_number_of_numpy_that_does_not_count() -> None:
     assert found.item() == pytest.approx(want, rel=1e-6)
     with pytest.raises(ValueError, match="or ignore_index=-1; got 9"):
         F.cross_entropy(x, pg.tensor([1, 9, -1]), ignore_index=ignored)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_the_number_of_classes_of_no_number(wrong: float) -> None:
+    with pytest.raises(ValueError, match="one_hot: ids must be a finite number; got"):
+        F.one_hot(pg.tensor([0.0, wrong]))
