@@ -94,6 +94,12 @@ def export(project: Project, folder: Path) -> None:
     for busy in ("rebase-apply", "rebase-merge", "CHERRY_PICK_HEAD", "MERGE_HEAD"):
         if (folder / ".git" / busy).exists():
             raise VendorError(f"export: an am, rebase or merge is under way in {folder}; end it")
+    if git(folder, "rev-parse", "--abbrev-ref", "HEAD").strip() == "HEAD":
+        raise VendorError(
+            f"export: {folder} must have a branch checked out; got a commit alone, which may lack "
+            "the last patches: run `git checkout main` there, or `git checkout -B main` if the "
+            "series is to end at that commit"
+        )
     changed = git(folder, "status", "--porcelain", "--untracked-files=no").strip()
     if changed:
         raise VendorError(f"export: {folder} has changes that are not committed:\n{changed}")
@@ -122,8 +128,8 @@ def export(project: Project, folder: Path) -> None:
         series.mkdir()
         written = _write_series(folder, series)
         project.patch_dir.mkdir(exist_ok=True)
-        names = {path.name for path in written}
-        for old in project.patches():
+        names, before = {path.name for path in written}, project.patches()
+        for old in before:
             if old.name not in names:
                 old.unlink()
         for path in written:
@@ -137,7 +143,8 @@ def export(project: Project, folder: Path) -> None:
         if moved.is_file() and moved.read_bytes() != project.pin_file.read_bytes():
             project.pin_file.write_bytes(moved.read_bytes())
             print(f"vendor: {project.pin_file.name} names {pin['source']['file']} now")
-    print(f"vendor: {len(written)} patches exported")
+    fewer = f"; there were {len(before)}" if len(written) < len(before) else ""
+    print(f"vendor: {len(written)} patches exported{fewer}")
 
 
 def check(project: Project) -> None:

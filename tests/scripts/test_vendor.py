@@ -164,6 +164,24 @@ def test_a_checkout_that_left_its_base_is_not_exported(box: Sandbox) -> None:
     assert {path.name: path.read_bytes() for path in box.patches.iterdir()} == before
 
 
+def test_an_older_commit_that_is_checked_out_is_not_exported(box: Sandbox) -> None:
+    checkout = box.make_patches(3)
+    before = {path.name: path.read_bytes() for path in box.patches.iterdir()}
+    noted = (box.root / "vendor" / "ggml.sha256").read_text()
+    subprocess.run(["git", "checkout", "-q", "HEAD~2"], cwd=checkout, check=True)
+    code, text = box.run("export")
+    assert code == 1
+    assert "must have a branch checked out" in text
+    # A commit there leaves the branch, which still has what is after it.
+    subprocess.run(["git", "commit", "-q", "--amend", "-m", "other"], cwd=checkout, check=True)
+    assert box.run("export")[0] == 1
+    assert {path.name: path.read_bytes() for path in box.patches.iterdir()} == before
+    assert (box.root / "vendor" / "ggml.sha256").read_text() == noted
+    # The cure that the message names.
+    subprocess.run(["git", "checkout", "-q", "main"], cwd=checkout, check=True)
+    assert box.run("export") == (0, "vendor: 3 patches exported\n")
+
+
 def test_patches_that_export_has_not_written_are_refused(box: Sandbox) -> None:
     box.make_patches()
     (patch,) = box.patches.iterdir()
@@ -323,7 +341,9 @@ def test_edit_and_export_are_stable(box: Sandbox) -> None:
 
     # A dropped commit drops its file.
     subprocess.run(["git", "reset", "-q", "--hard", "HEAD~1"], cwd=other, check=True)
-    assert box.run("export", str(other))[0] == 0
+    code, text = box.run("export", str(other))
+    assert code == 0
+    assert text == "vendor: 1 patches exported; there were 2\n"
     assert [p.name for p in box.patches.iterdir()] == ["0001-ggml-line-0.patch"]
 
 
