@@ -21,6 +21,7 @@ import contextlib
 import hashlib
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -212,7 +213,7 @@ def _run(command: list[str]) -> str:
         lines = _ESCAPES.sub("", done.stdout).splitlines()
         told = [line for line in lines if re.search(r"FAIL|[Ee]rror|ABORT|ASSERT", line)]
         short = "\n  ".join([*told[:20], *lines[-20:]])
-        raise PatchError(f"exit status {done.returncode}: {' '.join(command)}\n  {short}")
+        raise PatchError(f"exit status {done.returncode}: {shlex.join(command)}\n  {short}")
     return _ESCAPES.sub("", done.stdout)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import tempfile
 from pathlib import Path
@@ -237,12 +238,13 @@ def rebase(project: Project, folder: Path, version: str) -> None:
     git(folder, "tag", "before", "base")
     git(folder, "tag", "-f", "base", base)
     git(folder, "config", "rerere.enabled", "true")
+    quoted = shlex.quote(str(folder))
+    last = f"  python scripts/vendor.py export {quoted}    # writes patches/ and vendor/ggml.toml"
     steps = (
-        f"  git -C {folder} status                 # the files in conflict: mend them\n"
-        f"  git -C {folder} add FILES\n"
-        f"  git -C {folder} -c core.editor=true rebase --continue\n"
-        "until it ends, and then\n"
-        f"  python scripts/vendor.py export {folder}    # writes patches/ and vendor/ggml.toml"
+        f"  git -C {quoted} status                 # the files in conflict: mend them\n"
+        f"  git -C {quoted} add FILES\n"
+        f"  git -C {quoted} -c core.editor=true rebase --continue\n"
+        f"until it ends, and then\n{last}"
     )
     try:
         git(folder, "rebase", "-q", "--onto", "base", "before", "main")
@@ -251,7 +253,5 @@ def rebase(project: Project, folder: Path, version: str) -> None:
             f"{error}\nThe series stands at a patch in conflict. Repeat\n{steps}"
         ) from error
     count = len(git(folder, "rev-list", "base..main").split())
-    print(f"vendor: {folder}: {count} commits on {pin['source']['file']}, none in conflict")
-    print(
-        f"vendor: `python scripts/vendor.py export {folder}` writes patches/ and vendor/ggml.toml"
-    )
+    print(f"vendor: {folder}: {count} commits on {pin['source']['file']}, none in conflict; then")
+    print(last)

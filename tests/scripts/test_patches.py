@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -97,9 +98,12 @@ def test_a_run_counts_only_with_cases_of_each_op(script: ModuleType, tmp_path: P
         script.check(passing, script.Command("test-backend-ops", "grad", ("SUM",)))
     with pytest.raises(script.PatchError, match="no case of RMS_NORM ran"):
         script.check(passing, script.Command("test-backend-ops", "grad", ("NORM", "RMS_NORM")))
-    with pytest.raises(script.PatchError, match="exit status 3"):
+    spaced = tmp_path / "a folder"
+    spaced.mkdir()
+    told = "exit status 3: '" + re.escape(str(spaced)) + "/test-backend-ops' grad -o NORM -b CPU"
+    with pytest.raises(script.PatchError, match=told):
         script.check(
-            programs(tmp_path, lines, 3), script.Command("test-backend-ops", "grad", ("NORM",))
+            programs(spaced, lines, 3), script.Command("test-backend-ops", "grad", ("NORM",))
         )
 
 

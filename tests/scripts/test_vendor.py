@@ -8,6 +8,8 @@ import hashlib
 import io
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -444,6 +446,20 @@ def test_a_conflict_stops_and_goes_on(box: Sandbox, tmp_path: Path) -> None:
     assert code == 0, text
     assert 'version = "1.2.4"' in (box.root / "vendor" / "ggml.toml").read_text()
     assert len(list(box.patches.iterdir())) == 2
+
+
+@pytest.mark.parametrize("line", ["three!", "three"])
+def test_the_steps_that_are_printed_can_be_pasted(box: Sandbox, tmp_path: Path, line: str) -> None:
+    shutil.rmtree(box.make_patches(1))
+    release_two(box, tmp_path, {"src-1/deep/ggml/src/a.c": f"one\ntwo\n{line}\n"})
+    folder = tmp_path / "a folder; of mine"
+    code, text = box.run("rebase", str(folder), "--pin", "2")
+    assert code == (1 if line == "three!" else 0)
+    commands = [
+        shlex.split(found) for found in re.findall(r"^  ((?:git|python) [^#\n]*)", text, re.M)
+    ]
+    assert ["python", "scripts/vendor.py", "export", str(folder)] in commands
+    assert all(str(folder) in found for found in commands)
 
 
 def test_a_release_that_is_not_there(box: Sandbox, tmp_path: Path) -> None:
