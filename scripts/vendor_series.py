@@ -239,7 +239,10 @@ def rebase(project: Project, folder: Path, version: str) -> None:
     git(folder, "tag", "-f", "base", base)
     git(folder, "config", "rerere.enabled", "true")
     quoted = shlex.quote(str(folder))
-    last = f"  python scripts/vendor.py export {quoted}    # writes patches/ and vendor/ggml.toml"
+    last = (
+        f"  python scripts/vendor.py export {quoted}    # writes patches/ and vendor/ggml.toml\n"
+        "  just cdef    # writes src/pyggml/backend/_cdef.h"
+    )
     steps = (
         f"  git -C {quoted} status                 # the files in conflict: mend them\n"
         f"  git -C {quoted} add FILES\n"

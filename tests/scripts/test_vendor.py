@@ -455,6 +455,7 @@ def test_the_steps_that_are_printed_can_be_pasted(box: Sandbox, tmp_path: Path, 
     folder = tmp_path / "a folder; of mine"
     code, text = box.run("rebase", str(folder), "--pin", "2")
     assert code == (1 if line == "three!" else 0)
+    assert "\n  just cdef " in text
     commands = [
         shlex.split(found) for found in re.findall(r"^  ((?:git|python) [^#\n]*)", text, re.M)
     ]
