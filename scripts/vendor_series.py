@@ -60,7 +60,7 @@ def _am(folder: Path, patches: list[Path]) -> None:
 def edit(project: Project, folder: Path) -> None:
     """Make the checkout in which the series is written."""
     if folder.exists() and any(folder.iterdir()):
-        raise VendorError(f"edit: {folder} exists already; export its commits, then remove it")
+        raise VendorError(f"{folder} exists already; export its commits, then remove it")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         pin = project.pin()
@@ -91,26 +91,26 @@ def _write_series(folder: Path, target: Path) -> list[Path]:
 def export(project: Project, folder: Path) -> None:
     """Write the checkout's commits to patches/."""
     if not (folder / ".git").is_dir():
-        raise VendorError(f"export: {folder} is not a checkout; make one with `vendor.py edit`")
+        raise VendorError(f"{folder} is not a checkout; make one with `vendor.py edit`")
     for busy in ("rebase-apply", "rebase-merge", "CHERRY_PICK_HEAD", "MERGE_HEAD"):
         if (folder / ".git" / busy).exists():
-            raise VendorError(f"export: an am, rebase or merge is under way in {folder}; end it")
+            raise VendorError(f"an am, rebase or merge is under way in {folder}; end it")
     if git(folder, "rev-parse", "--abbrev-ref", "HEAD").strip() == "HEAD":
         raise VendorError(
-            f"export: {folder} must have a branch checked out; got a commit alone, which may lack "
+            f"{folder} must have a branch checked out; got a commit alone, which may lack "
             "the last patches: run `git checkout main` there, or `git checkout -B main` if the "
             "series is to end at that commit"
         )
     changed = git(folder, "status", "--porcelain", "--untracked-files=no").strip()
     if changed:
-        raise VendorError(f"export: {folder} has changes that are not committed:\n{changed}")
+        raise VendorError(f"{folder} has changes that are not committed:\n{changed}")
     if git(folder, "rev-list", "-1", "base", "^HEAD").strip():
         raise VendorError(
-            f"export: {folder} does not stand on its tag `base`, as after an aborted rebase; "
+            f"{folder} does not stand on its tag `base`, as after an aborted rebase; "
             "make a new checkout with `vendor.py edit`"
         )
     if git(folder, "rev-list", "--merges", "base..HEAD").strip():
-        raise VendorError("export: the series must be linear; rebase the merges away")
+        raise VendorError("the series must be linear; rebase the merges away")
     with tempfile.TemporaryDirectory() as temporary:
         fresh = Path(temporary) / "base"
         fresh.mkdir()
@@ -122,7 +122,7 @@ def export(project: Project, folder: Path) -> None:
         base = _commit_base(pin, source, fresh)
         if git(folder, "rev-parse", "base^{commit}").strip() != base:
             raise VendorError(
-                f"export: {folder} stands on another base than vendor/ggml.toml's; "
+                f"{folder} stands on another base than vendor/ggml.toml's; "
                 "make a new checkout with `vendor.py edit` and bring the commits over"
             )
         series = Path(temporary) / "series"
@@ -164,7 +164,7 @@ def check(project: Project) -> None:
         wrong = sorted(n for n in ours.keys() | again.keys() if ours.get(n) != again.get(n))
         if wrong:
             raise VendorError(
-                f"check: not as `vendor.py export` writes them: {', '.join(wrong)}; "
+                f"not as `vendor.py export` writes them: {', '.join(wrong)}; "
                 "run `vendor.py edit`, then `vendor.py export`"
             )
         shutil.rmtree(checkout / ".git")
@@ -182,7 +182,7 @@ def _compare(left: Path, right: Path, what: str) -> None:
         if name not in one or name not in two or one[name].read_bytes() != two[name].read_bytes()
     )  # fmt: skip
     if differ:
-        raise VendorError(f"check: {what}: {', '.join(differ[:10])}")
+        raise VendorError(f"{what}: {', '.join(differ[:10])}")
 
 
 def alone(project: Project) -> None:

@@ -94,6 +94,8 @@ class Sandbox:
             check=False,
         )
         assert "Traceback" not in done.stderr
+        verbs = "sync|edit|export|check|rebase|stats|clean"
+        assert not re.search(rf"({verbs}): ({verbs}):", done.stderr), "the verb is told once"
         return done.returncode, done.stdout + done.stderr
 
     def content(self) -> dict[str, str]:
