@@ -346,8 +346,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "patches")
     parser.add_argument("--root", type=Path, default=ROOT)
     options = parser.parse_args(argv)
-    project = vendor_tree.Project(options.root)
-    count = len(project.patches())
+    try:
+        project = vendor_tree.Project(options.root)
+        count = len(project.series())
+    except VendorError as error:
+        print(f"patches-check: {error}", file=sys.stderr)
+        return 1
     first = options.only or options.first
     last = options.only or options.last or count
     if not 1 <= first <= last <= count:

@@ -44,9 +44,9 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("rebase needs --pin VERSION, and nothing else takes it")
     if args.alone and args.verb != "check":
         parser.error(f"--alone belongs to check; got {args.verb}")
-    project = Project(args.root)
-    folder = args.folder or project.vendor / ("rebase" if args.verb == "rebase" else "edit")
     try:
+        project = Project(args.root)
+        folder = args.folder or project.vendor / ("rebase" if args.verb == "rebase" else "edit")
         if args.verb in ("edit", "export"):
             {"edit": edit, "export": export}[args.verb](project, folder)
         elif args.verb == "rebase":

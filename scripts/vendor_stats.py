@@ -74,7 +74,8 @@ def count(patches: list[Path]) -> Stats:
 
 def stats(project: Project) -> None:
     """Print hunks by file, and which patches delete lines of earlier ones."""
-    found = count(project.patches())
+    series = project.series()
+    found = count(series)
     print(f"{'hunks':>6} {'patches':>8}  file of ggml")
     for file, hunks in found.hunks.most_common():
         print(f"{hunks:6} {len(found.patches[file]):8}  {file}")
@@ -82,7 +83,7 @@ def stats(project: Project) -> None:
     for (first, second), lines in found.undone.most_common():
         print(f"{lines:6}  {first[:4]} by {second[:4]}")
     print(
-        f"vendor: {len(project.patches())} patches; {found.hunks.total()} hunks in "
+        f"vendor: {len(series)} patches; {found.hunks.total()} hunks in "
         f"{len(found.hunks)} files of ggml; {len(found.made)} files made; {found.deleted} lines "
         f"deleted, {found.undone.total()} of them of earlier patches"
     )

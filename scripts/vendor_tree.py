@@ -53,6 +53,12 @@ class Project:
         self.cache = self.vendor / "cache"
         self.patch_dir = self.root / "patches"
         self.tree_hash = self.vendor / "ggml.sha256"
+        if not self.pin_file.is_file():
+            what = "has no such file" if self.root.is_dir() else "there is no such folder"
+            raise VendorError(
+                f"--root must be the project's folder, with vendor/ggml.toml; got {self.root}: "
+                f"{what}; name another, or leave --root out"
+            )
 
     def pin(self, file: Path | None = None) -> dict[str, Any]:
         """What the project's pin says, or another file of its form."""
@@ -76,7 +82,18 @@ class Project:
             raise VendorError(f"{file}: tree.extra must be a table of texts")
         return pin
 
+    def series(self) -> list[Path]:
+        """The patches, of which there must be one."""
+        patches = self.patches()
+        if not patches:
+            raise VendorError(
+                f"{self.patch_dir} must have patches such as 0001-name.patch; got none: restore "
+                "them, or write them with `vendor.py export`"
+            )
+        return patches
+
     def patches(self) -> list[Path]:
+        """The patches in their order; none for ggml as it is."""
         return sorted(self.patch_dir.glob("[0-9][0-9][0-9][0-9]-*.patch"))
 
     def stamp(self) -> dict[str, Any]:

@@ -179,6 +179,17 @@ def test_a_number_beyond_the_series_is_refused(
     assert f"numbered from 1 to {len(PATCHES)}; got 9999" in capsys.readouterr().err
 
 
+def test_a_root_without_patches_is_refused(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert script.main(["--root", str(tmp_path / "none")]) == 1
+    assert "there is no such folder" in capsys.readouterr().err
+    (tmp_path / "vendor").mkdir()
+    (tmp_path / "vendor" / "ggml.toml").write_text("")
+    assert script.main(["--root", str(tmp_path)]) == 1
+    assert f"{tmp_path / 'patches'} must have patches" in capsys.readouterr().err
+
+
 needs_tools = pytest.mark.skipif(
     any(shutil.which(tool) is None for tool in ("cmake", "ninja", "git")),
     reason="needs cmake, ninja and git",

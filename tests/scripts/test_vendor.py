@@ -510,6 +510,25 @@ def test_stats_count_hunks_and_lines_that_are_undone(box: Sandbox) -> None:
     )
 
 
+@pytest.mark.parametrize("verb", ["sync", "edit", "export", "check", "stats", "clean"])
+@pytest.mark.parametrize("folder", ["none", "other"])
+def test_a_root_that_is_no_project_is_refused(box: Sandbox, verb: str, folder: str) -> None:
+    (box.root / "other").mkdir()
+    box.root = box.root / folder
+    code, text = box.run(verb)
+    assert code == 1
+    assert "vendor/ggml.toml" in text
+    assert f"got {box.root}: " in text
+    assert "leave --root out" in text
+    assert box.root.is_dir() == (folder == "other")
+
+
+def test_stats_of_no_patches_is_refused(box: Sandbox) -> None:
+    code, text = box.run("stats")
+    assert code == 1
+    assert f"{box.patches} must have patches" in text
+
+
 def test_fetches_from_pips_index_and_keeps_the_file(box: Sandbox, tmp_path: Path) -> None:
     pytest.importorskip("pypi_simple")
     index = local_index(tmp_path / "index", box.archive)
