@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--pin", metavar="VERSION", help="release that rebase moves to")
     parser.add_argument("--alone", action="store_true", help="check each patch on its own")
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)  # a folder after the options, too
     if (args.verb == "rebase") != (args.pin is not None):
         parser.error("rebase needs --pin VERSION, and nothing else takes it")
     if args.alone and args.verb != "check":

@@ -455,7 +455,7 @@ def test_the_steps_that_are_printed_can_be_pasted(box: Sandbox, tmp_path: Path, 
     shutil.rmtree(box.make_patches(1))
     release_two(box, tmp_path, {"src-1/deep/ggml/src/a.c": f"one\ntwo\n{line}\n"})
     folder = tmp_path / "a folder; of mine"
-    code, text = box.run("rebase", str(folder), "--pin", "2")
+    code, text = box.run("rebase", "--pin", "2", str(folder))
     assert code == (1 if line == "three!" else 0)
     assert "\n  just cdef " in text
     commands = [
