@@ -128,8 +128,8 @@ class Project:
 
     def check_hash(self, files: dict[str, str], what: str) -> None:
         """Raise unless the hashes of a tree's files are those that `export` noted."""
-        if not self.patches():
-            return
+        if not self.patches() and not self.tree_hash.is_file():
+            return  # a project before its first export
         if not self.tree_hash.is_file():
             raise VendorError(
                 f"{self.tree_hash} must be there: restore it, or run `vendor.py export`"

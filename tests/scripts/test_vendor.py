@@ -157,6 +157,16 @@ def test_a_damaged_hash_of_the_tree_is_told(box: Sandbox, content: bytes | None)
     assert "ggml.sha256" in text
 
 
+def test_a_lost_series_is_told(box: Sandbox) -> None:
+    box.make_patches()
+    (patch,) = box.patches.iterdir()
+    patch.unlink()
+    code, text = box.run("sync")
+    assert code == 1
+    assert "vendor/ggml.sha256" in text
+    assert not box.tree.exists()
+
+
 def test_a_checkout_that_left_its_base_is_not_exported(box: Sandbox) -> None:
     checkout = box.make_patches()
     before = {path.name: path.read_bytes() for path in box.patches.iterdir()}
