@@ -110,6 +110,8 @@ def check_faults(python: Path, work: Path, qemu: str = "") -> None:
     attempt("no folder of libraries", start, again, work, env)
     for name in ("libpyggml-base.so", "libpyggml.so"):
         path = damaged().with_name(name)
+        path.write_bytes(other_build(path.read_bytes()))
+        attempt(f"{name} of another build", start, "got another build's", work, env)
         path.unlink()
         attempt(f"missing {name}", start, again, work, env)
         path.mkdir()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,27 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(library_files, "find_spec", lambda *_: spec)
     (tmp_path / "lib").mkdir()
     return tmp_path / "lib"
+
+
+def package_in(folder: Path) -> Path:
+    """Return a copy of the package with its modules and libraries."""
+    copy = folder / "pyggml"
+    ignore = shutil.ignore_patterns("__pycache__", "demos", "*.so")
+    shutil.copytree(PACKAGE, copy, ignore=ignore)  # an editable install has the modules elsewhere
+    shutil.copytree(LIBRARIES.parent, copy, ignore=shutil.ignore_patterns("*.py"),
+                    dirs_exist_ok=True)  # fmt: skip
+    return copy
+
+
+def last_line_of_import(folder: Path) -> str:
+    """Import the package of a folder, which must raise; return the last line of stderr."""
+    site = [str(folder), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {site}; import pyggml"],
+        capture_output=True, text=True, check=False, cwd=folder,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    return done.stderr.splitlines()[-1]
 
 
 @linux
@@ -79,23 +101,12 @@ def test_only_the_variant_that_is_loaded_must_be_complete(elsewhere: Path) -> No
 @pytest.mark.parametrize("name", ["_cpu", "_ggml"])
 def test_a_damaged_module_is_an_import_error(tmp_path: Path, name: str, kept: int | None) -> None:
     """Not a signal, nor an error of a later import."""
-    copy = tmp_path / "pyggml"
-    ignore = shutil.ignore_patterns("__pycache__", "demos", "*.so")
-    shutil.copytree(PACKAGE, copy, ignore=ignore)  # an editable install has the modules elsewhere
-    shutil.copytree(LIBRARIES.parent, copy, ignore=shutil.ignore_patterns("*.py"),
-                    dirs_exist_ok=True)  # fmt: skip
-    path = next(copy.glob(f"{name}.*so"))
+    path = next(package_in(tmp_path).glob(f"{name}.*so"))
     data = path.read_bytes()
     path.unlink()
     if kept is not None:
         path.write_bytes(data[:kept])
-    site = [str(tmp_path), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {site}; import pyggml"],
-        capture_output=True, text=True, check=False, cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 1, done.stderr
-    last = done.stderr.splitlines()[-1]
+    last = last_line_of_import(tmp_path)
     assert last.startswith("ImportError: pyggml: the compiled module ")
     cause = "got a part of" if kept else "file too short" if kept == 0 else name
     assert cause in last
@@ -165,6 +176,21 @@ def test_a_library_must_be_of_this_build(tmp_path: Path) -> None:
     if own.name == "libpyggml-cpu.so":  # not a variant, which the CPU may lack
         assert load(own) is None
         assert pg.lib.ggml_cpu_has_llamafile() in (0, 1)
+
+
+@linux
+@pytest.mark.skipif(not hasattr(pg.lib, "pyggml_other_build"), reason="of an older build")
+@pytest.mark.parametrize("name", ["pyggml-base", "pyggml"])
+def test_the_libraries_of_the_module_must_be_of_its_build(tmp_path: Path, name: str) -> None:
+    """Such a library has all functions, and would compute otherwise than this build's."""
+    path = package_in(tmp_path) / "lib" / f"lib{name}.so"
+    data = path.read_bytes()
+    (build,) = set(re.findall(rb"(?<![0-9a-f])([0-9a-f]{64})\0", data))
+    path.write_bytes(data.replace(build, build[::-1]))
+    last = last_line_of_import(tmp_path)
+    assert last.startswith("ImportError: pyggml: ggml's libraries must be of the compiled module's")
+    assert f" build's {name} in {path.parent}; " in last
+    assert "install" in last.rpartition(";")[2]
 
 
 @tables

@@ -40,6 +40,17 @@ static void         pyggml_close(void * library) { dlclose(library); }
 static const char * pyggml_open_error(void) { return dlerror(); }
 #endif
 
+extern "C" const char * pyggml_build_of_ggml(void);
+extern "C" const char * pyggml_build_of_ggml_base(void);
+
+// The library of another build among those that the module is linked with; NULL if there is none.
+static const char * pyggml_other_build(void) {
+    if (std::strcmp(pyggml_build_of_ggml_base(), PYGGML_BUILD) != 0) {
+        return "pyggml-base";
+    }
+    return std::strcmp(pyggml_build_of_ggml(), PYGGML_BUILD) != 0 ? "pyggml" : nullptr;
+}
+
 // Open a library of this build by its path (UTF-8 on Windows). Without one, `reason` says why.
 static void * pyggml_open_own(const char * path, const char ** reason) {
     void * library = pyggml_open(path);

@@ -244,6 +244,16 @@ def patch_count() -> int:
     return int(lib.PYGGML_PATCH_COUNT)
 
 
+def _check_build() -> None:
+    """Raise where a library that the module is linked with is of another build."""
+    other = lib.pyggml_other_build()
+    if other != ffi.NULL:
+        raise ImportError(
+            "pyggml: ggml's libraries must be of the compiled module's build; got another build's"
+            f" {ffi.string(other).decode()} in {_libraries}; {cure()}"
+        )
+
+
 def _load_cpu() -> None:
     """Load the CPU's library from the package's own folder, and from nowhere else."""
     path = cpu_library(_libraries, _variant)  # without variants ggml's libraries are linked with it
@@ -263,6 +273,7 @@ def _forget_callbacks() -> None:
     lib.ggml_set_abort_callback(ffi.NULL)
 
 
+_check_build()
 lib.ggml_log_set(lib.pyggml_log, ffi.NULL)
 lib.ggml_set_abort_callback(lib.pyggml_abort)
 _load_cpu()
