@@ -17,6 +17,19 @@ ROOT = Path(__file__).resolve().parent.parent
 STAMP = ROOT / "vendor" / "ggml" / ".vendor-stamp.json"
 
 
+# What ggml took from others: name, licence, notice, and the files that hold it.
+PARTS = (
+    ("llamafile", "MIT", "Copyright 2024 Mozilla Foundation", ["ggml-cpu/llamafile/sgemm.cpp"]),
+    (
+        "YaRN", "MIT", "Copyright (c) 2023 Jeffrey Quesnelle and Bowen Peng",
+        ["ggml-cpu/ops.cpp", "ggml-cuda/rope.cu", "ggml-metal/kernels/rope.metal"],
+    ),
+    ("Arm Optimized Routines", "MIT", "Copyright (c) 2019-2025, Arm Limited", ["ggml-cpu/vec.h"]),
+    # For SVE alone: in the libraries of aarch64.
+    ("OpenVINO", "Apache-2.0", "Copyright (C) 2018-2025 Intel Corporation", ["ggml-cpu/vec.h"]),
+)  # fmt: skip
+
+
 def sha256(digest: str) -> list[dict[str, str]]:
     return [{"alg": "SHA-256", "content": digest}]
 
@@ -24,6 +37,23 @@ def sha256(digest: str) -> list[dict[str, str]]:
 def package(name: str, version: str) -> str:
     """The package URL of a project on PyPI."""
     return f"pkg:pypi/{re.sub('[-_.]+', '-', name).lower()}@{version}"
+
+
+def parts(name: str) -> list[dict[str, Any]]:
+    """What ggml took from others in the package's libraries: the backend's that its name ends with.
+
+    pyggml itself has the CPU's, and on macOS Metal's.
+    """
+    backend = name.partition("-")[2]
+    folders = (f"ggml-{backend}/",) if backend else ("ggml-cpu/", "ggml-metal/")
+    found = []
+    for part, licence, notice, files in PARTS:
+        if here := [file for file in files if file.startswith(folders)]:
+            about = {"licenses": [{"license": {"id": licence}}], "copyright": notice}
+            found.append(
+                {"type": "library", "name": part, "description": f"in {', '.join(here)}", **about}
+            )
+    return found
 
 
 def bill(name: str, version: str, stamp: dict[str, Any]) -> dict[str, Any]:
@@ -62,7 +92,8 @@ def bill(name: str, version: str, stamp: dict[str, Any]) -> dict[str, Any]:
             ],
             "notes": f"{len(stamp['patches'])} patches, applied in the order of their numbers",
         },
-        "components": [
+        "components": parts(name)
+        + [
             {"type": "file", "name": f"patches/{name}", "hashes": sha256(digest)}
             for name, digest in sorted(stamp["patches"].items())
         ],
