@@ -2,15 +2,17 @@
 """Build the wheel with CPU variants, install it in a new environment, and run it on emulated CPUs.
 
 On each CPU, under qemu's emulation, and with each variant that this CPU has: the variant that is
-loaded, matrix products larger than a tile against float64, rows of the op table (--rows), and two
-short runs of train-llm, whose losses must have the same bits. Across variants the losses must agree
-to rounding. Then damaged installs, other settings of the environment, sizes and import times. Exit
+loaded, matrix products larger than a tile against float64, all rows of `python -m pyggml.grad0`
+(--rows), ggml's test-packed-gemm with the wheel's own library (--packed), and two short runs of
+train-llm, whose losses must have the same bits. Across variants the losses must agree to rounding.
+Then damaged installs, other settings of the environment, sizes and import times. Exit
 status 1 where one fails.
 
 qemu's user emulation has no AVX-512: those variants run where this CPU has it. Linux on x86-64.
 
 Another machine's wheel is checked by `--python COMMAND`, a Python that has it and its extra cli
-installed, under an emulator that takes {cpu}. Then nothing is built, installed or damaged.
+installed, under an emulator that takes {cpu}. Then nothing is built, installed or damaged; --packed
+needs a compiler for that machine (--cxx).
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from wheel_faults import check_faults
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBE = ROOT / "scripts" / "wheel_probe.py"
+GGML = ROOT / "vendor" / "ggml"  # the build makes it
 # qemu's name of a CPU, and the variant that it must get.
 CPUS = {
     "Nehalem": "x64",
@@ -100,6 +103,19 @@ def train(start: list[str | Path], text: Path, out: Path, steps: int) -> list[fl
     return [row["loss"] for row in map(json.loads, lines) if "loss" in row]
 
 
+def packed(start: list[str | Path], variant: str, args: argparse.Namespace) -> str:
+    """Link test-packed-gemm with the variant's library, and run it; returns what it counted."""
+    place = call(*start, "-c", "import pyggml; print(pyggml.__path__[0])").strip()
+    lib, program = Path(place) / "lib", args.work / f"test-packed-gemm-{variant}"
+    call(
+        *shlex.split(args.cxx), "-O2", "-std=c++17", "-pthread", "-I", GGML / "include",
+        GGML / "tests" / "test-packed-gemm.cpp", lib / f"libpyggml-cpu-{variant}.so",
+        lib / "libpyggml-base.so", f"-Wl,-rpath,{lib}", "-o", program,
+    )  # fmt: skip
+    *before, _ = start  # the emulator, without Python
+    return call(*before, program).splitlines()[-1]
+
+
 def try_cpu(
     cpu: str, expected: str, start: list[str | Path], args: argparse.Namespace
 ) -> list[float]:
@@ -108,6 +124,8 @@ def try_cpu(
     rows = ["--rows"] if args.rows else []
     found = json.loads(call(*start, PROBE, *rows, env={"OMP_NUM_THREADS": "1"}))
     runs = [train(start, ROOT / "CONTRIBUTING.md", out / f"{cpu}-{i}", args.steps) for i in (0, 1)]
+    if not runs[0]:
+        raise SystemExit(f"{cpu}: train-llm wrote no loss")
     errors = "  ".join(f"{name} {error:.0e}" for name, error in found["products"].items())
     print(
         f"{cpu:15} {found['variant']:12} {found['rows']:4} rows, {len(found['failed'])} failed;"
@@ -115,10 +133,17 @@ def try_cpu(
         f" {'the same bits twice' if runs[0] == runs[1] else 'OTHER BITS the second time'}",
         flush=True,
     )
+    if args.packed:
+        told = packed(start, found["variant"], args)
+        print(f"{'':15} test-packed-gemm: {told}", flush=True)
+        if not re.fullmatch(r"0 of [1-9]\d* failed", told):
+            raise SystemExit(f"{cpu}: test-packed-gemm: {told}")
     if expected and found["variant"] != expected:
         raise SystemExit(f"{cpu}: loads {found['variant']}, not {expected}")
-    if found["failed"] or runs[0] != runs[1] or not runs[0]:
-        raise SystemExit(f"{cpu}: {found['failed']} failed")
+    if found["failed"] or (args.rows and not found["rows"]):
+        raise SystemExit(f"{cpu}: {found['rows']} rows passed, {found['failed']} failed")
+    if runs[0] != runs[1]:
+        raise SystemExit(f"{cpu}: the second training has other losses")
     limits = {"f32": 1e-11, "bf16": 1e-4}
     for name, error in found["products"].items():
         if not error < limits.get(name, 1e-3):
@@ -176,7 +201,7 @@ def check_here(args: argparse.Namespace) -> dict[str, list[float]]:
     return losses
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--wheel", type=Path, help="check this one; by default one is built")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "wheel-check")
@@ -184,8 +209,10 @@ def main() -> int:
     parser.add_argument("--python", help="a command, of aarch64 under qemu: `qemu -cpu {cpu} …`")
     parser.add_argument("--cpus", help="of qemu, with commas between (default: all that are known)")
     parser.add_argument("--steps", type=int, default=50, help="of train-llm (default: 50)")
-    parser.add_argument("--rows", action="store_true", help="also rows of the op table: minutes")
-    args = parser.parse_args()
+    parser.add_argument("--rows", action="store_true", help="also grad0's rows: minutes")
+    parser.add_argument("--packed", action="store_true", help="also test-packed-gemm: minutes")
+    parser.add_argument("--cxx", default="c++", help="the compiler of --packed (default: c++)")
+    args = parser.parse_args(argv)
     args.work.mkdir(parents=True, exist_ok=True)
     known = AARCH64 if args.python else CPUS
     losses = {} if args.python else check_here(args)
