@@ -213,6 +213,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--packed", action="store_true", help="also test-packed-gemm: minutes")
     parser.add_argument("--cxx", default="c++", help="the compiler of --packed (default: c++)")
     args = parser.parse_args(argv)
+    args.work = args.work.absolute()  # the faults run in folders of their own
     args.work.mkdir(parents=True, exist_ok=True)
     known = AARCH64 if args.python else CPUS
     losses = {} if args.python else check_here(args)

@@ -16,7 +16,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import pyggml as pg
-from pyggml.backend import library_files
+from pyggml.backend import library, library_files
 
 PACKAGE = Path(pg.__file__).parent
 LIBRARIES = library_files.libraries()
@@ -178,8 +178,13 @@ def test_a_library_must_be_of_this_build(tmp_path: Path) -> None:
         assert pg.lib.ggml_cpu_has_llamafile() in (0, 1)
 
 
+def test_a_module_of_an_older_version_is_an_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "lib", SimpleNamespace())
+    with pytest.raises(ImportError, match=r"module cannot be imported \(.*other_build.* run `"):
+        library._check_build()
+
+
 @linux
-@pytest.mark.skipif(not hasattr(pg.lib, "pyggml_other_build"), reason="of an older build")
 @pytest.mark.parametrize("name", ["pyggml-base", "pyggml"])
 def test_the_libraries_of_the_module_must_be_of_its_build(tmp_path: Path, name: str) -> None:
     """Such a library has all functions, and would compute otherwise than this build's."""

@@ -245,8 +245,11 @@ def patch_count() -> int:
 
 
 def _check_build() -> None:
-    """Raise where a library that the module is linked with is of another build."""
-    other = lib.pyggml_other_build()
+    """Raise where the module, or a library that it is linked with, is of another build."""
+    try:
+        other = lib.pyggml_other_build()
+    except AttributeError as error:  # the module is older than this file
+        raise not_imported(ImportError(str(error))) from error
     if other != ffi.NULL:
         raise ImportError(
             "pyggml: ggml's libraries must be of the compiled module's build; got another build's"
