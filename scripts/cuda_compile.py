@@ -39,6 +39,9 @@ QUICK = (90,)
 REGISTERS = 65536
 # A block's threads where a kernel has no launch bounds: no launch may have more.
 THREADS_MAX = 1024
+# A block's threads of kernels of ggml's that have no launch bounds and more than 64 registers:
+# CUDA_QUANTIZE_BLOCK_SIZE_MMQ of quantize.cuh.
+LAUNCHED = {"quantize_mmq_nvfp4": 128}
 
 # as ggml's CMake passes them; every warning of ours is an error
 FLAGS = (
@@ -147,7 +150,8 @@ class Usage:
 
         A warp is given them in units of 256: 8 of each thread.
         """
-        threads = self.threads or THREADS_MAX
+        launched = [n for name, n in LAUNCHED.items() if f"{len(name)}{name}" in self.kernel]
+        threads = self.threads or max(launched, default=THREADS_MAX)
         return -(-self.registers // 8) * 8 * -(-threads // 32) * 32
 
 

@@ -162,6 +162,8 @@ def test_registers_of_a_block() -> None:
     assert [use.registers_of_block() for use in usage] == [65536, 73728, 65536, 64512]
     (told,) = compiling.cannot_be_launched(usage)
     assert told.startswith("sm_75: b has 65 registers and blocks of any number of threads, 73728")
+    own = compiling.Usage("_ZL18quantize_mmq_nvfp4ILb0ELb1EEvPKf", 67, shared=0, spilled=0)
+    assert own.registers_of_block() == 9216  # blocks of 128 threads
 
 
 def test_table_has_a_row_for_each_kernel() -> None:
