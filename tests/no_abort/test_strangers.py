@@ -105,6 +105,26 @@ def test_a_model_of_any_claimed_size_takes_the_memory_of_its_file(tmp_path: Path
             assert model.num_parameters() < 10_000
 
 
+@pytest.mark.parametrize("field", ["model.vocab", "added_tokens"])
+def test_a_tokenizer_takes_memory_for_its_tokens_and_not_for_their_numbers(
+    tmp_path: Path, field: str
+) -> None:
+    content = json.loads(Tokenizer.chars(["abc"]).to_json())
+    padded = json.loads(json.dumps(content))
+    for each, number in ((content, 2**24 - 1), (padded, 50_000)):
+        if field == "model.vocab":
+            each["model"]["vocab"]["a"] = number
+        else:
+            each["added_tokens"].append({**each["added_tokens"][0], "id": number, "content": "<p>"})
+            each["model"]["vocab"]["<p>"] = number
+    (tmp_path / "t.json").write_text(json.dumps(content))
+    with pytest.raises(FormatError, match=rf"t\.json: {field}: .*above the number.*16,777,215"):
+        Tokenizer.from_file(tmp_path / "t.json")
+    (tmp_path / "t.json").write_text(json.dumps(padded))
+    tokenizer = Tokenizer.from_file(tmp_path / "t.json")
+    assert len(tokenizer.to_gguf_metadata()["tokenizer.ggml.tokens"]) == 50_001
+
+
 def test_an_index_names_files_beside_it_only(tmp_path: Path) -> None:
     save_safetensors(tmp_path / "secret.safetensors", {"x": np.ones(2)})
     folder = tmp_path / "model"

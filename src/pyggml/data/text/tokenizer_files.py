@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["read_backend", "read_config", "write_config"]
 
-# The library walks over every number up to the largest; no vocabulary comes near this.
-_ID_MAX = 2**24
+# Numbers without a token below the largest; each takes memory, and padded vocabularies have a few
+# thousand of them.
+_HOLES_MAX = 2**16
 
 
 def read_backend(file: Path) -> tokenizers.Tokenizer:
@@ -81,7 +83,7 @@ def write_config(file: Path, bos: str | None, eos: str | None) -> None:
 
 
 def _check_ids(file: Path, text: str) -> None:
-    """Raise on token numbers that would keep the library busy for hours; it checks the rest."""
+    """Raise on a token number far beyond the number of tokens; the library checks the rest."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -89,11 +91,17 @@ def _check_ids(file: Path, text: str) -> None:
     model = content.get("model") if isinstance(content, dict) else None
     vocab = model.get("vocab") if isinstance(model, dict) else None
     added = content.get("added_tokens") if isinstance(content, dict) else None
-    ids = list(vocab.values()) if isinstance(vocab, dict) else []
+    fields: dict[str, Iterable[object]] = {}
+    if isinstance(vocab, (dict, list)):
+        fields["model.vocab"] = vocab.values() if isinstance(vocab, dict) else range(len(vocab))
     if isinstance(added, list):
-        ids += [token.get("id") for token in added if isinstance(token, dict)]
-    largest = max((n for n in ids if isinstance(n, int)), default=0)
-    if largest > _ID_MAX:
+        fields["added_tokens"] = (token.get("id") for token in added if isinstance(token, dict))
+    numbers = {
+        number: field for field, ids in fields.items() for number in ids if isinstance(number, int)
+    }
+    largest = max(numbers, default=0)
+    if largest - len(numbers) > _HOLES_MAX:
         raise FormatError(
-            f"Tokenizer.from_file: {file}: token numbers must be at most {_ID_MAX}; got {largest}"
+            f"Tokenizer.from_file: {file}: {numbers[largest]}: a token's number must be at most"
+            f" {_HOLES_MAX:,} above the number of tokens, {len(numbers):,}; got {largest:,}"
         )
