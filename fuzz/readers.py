@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The Python readers of files, as their fuzzers call them.
 
+`python fuzz/readers.py NAME CORPUS FILE...` reads each file once; it returns 1 at a finding.
+
 Bytes are written to a file and read. They must be read, or refused by an error of the package that
 names the file.
 """
@@ -12,6 +14,8 @@ import importlib
 import json
 import os
 import resource
+import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -142,3 +146,23 @@ def limit() -> None:
     importlib.import_module("pyggml.backend.device").available_bytes = lambda: 2**28
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, hard))
+
+
+def main(name: str, corpus: Path, files: list[Path]) -> int:
+    """Read files once each; return 1 if there is a finding."""
+    with tempfile.TemporaryDirectory(prefix="pyggml-fuzz-") as temporary:
+        folder = Path(temporary)
+        prepare(name, corpus, folder)
+        limit()
+        bad = 0
+        for file in files:
+            try:
+                read(name, file.read_bytes(), folder)
+            except Exception:  # noqa: BLE001 - any is a finding
+                print(f"{file}:\n{traceback.format_exc()}", file=sys.stderr)
+                bad = 1
+    return bad
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2]), [Path(file) for file in sys.argv[3:]]))

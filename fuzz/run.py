@@ -3,13 +3,14 @@
 
 python fuzz/run.py build             the C targets, into build/fuzz; needs clang 14 or newer
 python fuzz/run.py run MINUTES       all targets in turn, MINUTES altogether; 1 at a finding
-python fuzz/run.py replay            the regressions, and what the corpora hold
+python fuzz/run.py replay            the regressions, and what the corpora hold, of all targets
 python fuzz/run.py coverage          lines that seeds, regressions and corpora reach; 1 below 90%
                                      of ggml's reader and writer of GGUF (clang's source coverage)
 
 The corpora grow in build/fuzz/corpus/TARGET; seeds.py writes what they start from. A finding lies
 in build/fuzz/found. Made small (`build/fuzz/fuzz-TARGET -minimize_crash=1 FILE`) it belongs into
-fuzz/regressions/TARGET, which the tests replay.
+fuzz/regressions/TARGET. The tests replay those of `gguf` and of the Python readers; those of
+`product` and `graph` need the C targets, so `replay` alone does.
 """
 
 from __future__ import annotations
@@ -89,13 +90,16 @@ def reader(name: str, seconds: int) -> bool:
     return subprocess.run(command, check=False).returncode == 0
 
 
-def replay() -> bool:
-    """Run each regression and each file of the corpora once."""
+def replay(targets: list[str]) -> bool:
+    """Run each regression and each file of the corpora of some targets once."""
     good = True
-    for target in NATIVE:
-        folders = [f for f in (REGRESSIONS / target, CORPUS / target) if f.exists()]
+    for target in targets:
+        own = target if target in NATIVE else f"python-{target}"
+        folders = [f for f in (REGRESSIONS / own, CORPUS / own) if f.exists()]
         files = [str(path) for folder in folders for path in sorted(folder.iterdir())]
         command = [str(BUILD / f"fuzz-{target}"), *LIMITS]
+        if target not in NATIVE:
+            command = [sys.executable, str(ROOT / "fuzz" / "readers.py"), target, str(CORPUS)]
         for start in range(0, len(files), 500):
             part = [*command, *files[start : start + 500]]
             done = subprocess.run(part, check=False, env=environment(), capture_output=True)
@@ -153,7 +157,8 @@ def main() -> int:
         return 0
     seeds()
     if options.what != "run":
-        return 0 if (replay() if options.what == "replay" else coverage()) else 1
+        good = replay(options.only) if options.what == "replay" else coverage()
+        return 0 if good else 1
     chosen = [(native, t) for t in NATIVE if t in options.only]
     wanted = [(reader, t) for t in READERS if t in options.only]
     if importlib.util.find_spec("atheris"):

@@ -51,6 +51,26 @@ def readers() -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def run() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("fuzz_run", FUZZ / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that the fuzzers start from."""
+    for package in ("tokenizers", "PIL"):
+        pytest.importorskip(package)
+    folder = tmp_path_factory.mktemp("corpus")
+    subprocess.run([sys.executable, str(FUZZ / "seeds.py"), str(folder)], check=True, timeout=300)
+    return folder
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="limits address space")
 @pytest.mark.skipif(pg.patch_count() < 5, reason="the build is older than patch 0005")
 def test_ggufs_that_ended_the_process() -> None:
@@ -61,25 +81,50 @@ def test_ggufs_that_ended_the_process() -> None:
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-2000:]
 
 
-def test_files_that_a_reader_got_wrong(readers: ModuleType, tmp_path: Path) -> None:
+def test_files_that_a_reader_got_wrong(readers: ModuleType, corpus: Path, tmp_path: Path) -> None:
     for name in readers.READERS:
+        folder = tmp_path / name
+        folder.mkdir()
+        readers.prepare(name, corpus, folder)
         for path in sorted((REGRESSIONS / f"python-{name}").glob("*")):
-            readers.read(name, path.read_bytes(), tmp_path)
+            readers.read(name, path.read_bytes(), folder)
     for path in sorted((REGRESSIONS / "gguf").iterdir()):
         assert not readers.read("gguf", path.read_bytes()[:-1], tmp_path), path.name
 
 
-def test_readers_read_what_their_fuzzers_start_from(readers: ModuleType, tmp_path: Path) -> None:
-    for package in ("tokenizers", "PIL"):
-        pytest.importorskip(package)
-    command = [sys.executable, str(FUZZ / "seeds.py"), str(tmp_path)]
-    subprocess.run(command, check=True, timeout=300)
+def test_replay_reads_what_lies_beside_a_file(
+    run: ModuleType,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The files of the Python readers are replayed: an adapter with its base, a finding as such."""
+    monkeypatch.setattr(run, "CORPUS", corpus)
+    monkeypatch.setattr(run, "REGRESSIONS", tmp_path)
+    assert run.replay(["adapter", "state", "toml"])
+    own = tmp_path / "python-gzip"
+    own.mkdir()
+    (own / "a-folder-has-no-bytes").mkdir()
+    assert not run.replay(["adapter", "gzip"])
+    assert "a-folder-has-no-bytes" in capfd.readouterr().err
+
+
+def test_all_regressions_are_of_a_target(run: ModuleType, readers: ModuleType) -> None:
+    assert set(run.READERS) == set(readers.READERS)
+    known = {*run.NATIVE, *(f"python-{name}" for name in run.READERS)}
+    assert {path.name for path in REGRESSIONS.iterdir()} <= known
+
+
+def test_readers_read_what_their_fuzzers_start_from(
+    readers: ModuleType, corpus: Path, tmp_path: Path
+) -> None:
     no_models = {"seed-kinds", "seed-tensors", "seed-values"}
     for name in readers.READERS:
         folder = tmp_path / f"read-{name}"
         folder.mkdir()
-        readers.prepare(name, tmp_path, folder)
-        seeds = sorted((tmp_path / f"python-{name}").iterdir())
+        readers.prepare(name, corpus, folder)
+        seeds = sorted((corpus / f"python-{name}").iterdir())
         refused = {s.name for s in seeds if not readers.read(name, s.read_bytes(), folder)}
         assert refused == (no_models if name == "gguf" else set()), name
         assert not readers.read(name, b"\x1f\x8bnothing", folder), name
@@ -110,13 +155,8 @@ def test_readers_wait_for_no_pipe(readers: ModuleType, tmp_path: Path) -> None:
 
 
 def test_readers_without_their_fuzzer_are_no_success(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = importlib.util.spec_from_file_location("fuzz_run", FUZZ / "run.py")
-    assert spec is not None
-    assert spec.loader is not None
-    run = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(run)
     monkeypatch.setattr(run, "seeds", lambda: None)
     monkeypatch.setattr(run.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(sys, "argv", ["run.py", "run", "1", "--only", "toml", "csv"])
