@@ -124,6 +124,24 @@ def test_exceptions_reach_the_step_that_wanted_the_batch(error: BaseException) -
     assert threads() == []
 
 
+def test_without_a_thread_batches_are_made_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    plain, batches = loader(), Prefetch(loader())
+    with pytest.warns(RuntimeWarning, match="no thread could be started .*; each step waits"):
+        same(next(plain), next(batches))
+    for _ in range(7):
+        same(next(plain), next(batches))
+        assert batches.state_dict() == plain.state_dict()
+    with pytest.warns(RuntimeWarning):
+        assert len(list(batches)) == len(plain)
+    ending = Prefetch(Failing(StopIteration()))
+    with pytest.warns(RuntimeWarning):
+        assert list(ending) == [1, 2]
+
+
 def test_loaders_may_end() -> None:
     with Prefetch(Failing(StopIteration())) as batches:
         assert list(batches) == [1, 2]

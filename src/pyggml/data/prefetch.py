@@ -7,6 +7,7 @@ import contextlib
 import queue
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -29,7 +30,8 @@ class Prefetch:
 
     The batches, their order and the states are those of the loader: a run may be resumed with or
     without prefetching. What the loader raises is raised by the step that would have used the
-    batch. The thread ends with `close`, at the end of a `with` block, or with the object.
+    batch. The thread ends with `close`, at the end of a `with` block, or with the object. Where the
+    system starts no thread, each batch is made when it is asked for.
 
     Args:
         loader: makes batches; nobody else may use it in the meantime.
@@ -42,6 +44,9 @@ class Prefetch:
     Raises:
         ValueError: depth is not a positive integer.
         TypeError: the loader is of another kind.
+
+    Warns:
+        RuntimeWarning: no thread can be started.
 
     Example:
         >>> dataset = TokenDataset(np.arange(101), seq_len=10)
@@ -62,7 +67,7 @@ class Prefetch:
         self.loader = loader
         self.wait_s = 0.0
         self._state: dict[str, Any] = loader.state_dict()
-        self._thread: _Thread | None = None
+        self._thread: _Thread | _NoThread | None = None
         self._is_fresh = True  # as in Epochs
         self._newest: object = None
 
@@ -122,7 +127,7 @@ class Prefetch:
     def _take(self) -> Any:
         """Return the thread's next batch."""
         if self._thread is None:
-            self._thread = _Thread(self.loader, self.depth)
+            self._thread = _start(self.loader, self.depth)
             self._end = weakref.finalize(self, self._thread.end)
         began = time.perf_counter()
         try:
@@ -212,19 +217,51 @@ class _Thread:
             self._thread.join()
 
 
+class _NoThread:
+    """Makes each batch when it is asked for."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def get(self) -> tuple[Any, Any, BaseException | None]:
+        """Return the next batch, the state after it, and the error that it raised."""
+        return _make(self._loader)
+
+    def end(self) -> None:
+        """Do nothing."""
+
+
+def _start(loader: Any, depth: int) -> _Thread | _NoThread:
+    """Start the thread; go without where the system has none left."""
+    try:
+        return _Thread(loader, depth)
+    except RuntimeError as error:
+        warnings.warn(
+            f"Prefetch: no thread could be started ({error}); each step waits for its batch:"
+            " raise the limit of processes (ulimit -u), or give `prefetch`=0",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return _NoThread(loader)
+
+
+def _make(loader: Any) -> tuple[Any, Any, BaseException | None]:
+    """Return the next batch, the state after it, and what was raised instead."""
+    try:
+        return next(loader), loader.state_dict(), None
+    except StopIteration:
+        return None, None, _Done()
+    except BaseException as problem:  # noqa: BLE001 - whatever it is, the step shall raise it
+        return None, None, problem
+
+
 def _run(loader: Any, made: queue.Queue[Any], stop: threading.Event) -> None:
     """Make batches until told to stop, or until something goes wrong."""
-    error: BaseException | None = None
-    while not stop.is_set() and error is None:
-        batch = state = None
-        try:
-            batch = next(loader)
-            state = loader.state_dict()
-        except StopIteration:
-            error = _Done()
-        except BaseException as problem:  # noqa: BLE001 - whatever it is, the step shall raise it
-            error = problem
+    ended = False
+    while not stop.is_set() and not ended:
+        result = _make(loader)
+        ended = result[2] is not None
         while not stop.is_set():
             with contextlib.suppress(queue.Full):
-                made.put((batch, state, error), timeout=_LOOK_S)
+                made.put(result, timeout=_LOOK_S)
                 break
