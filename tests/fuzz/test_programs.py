@@ -42,14 +42,14 @@ def test_programs(seed: int) -> None:
 
 @pytest.mark.slow
 def test_ten_thousand_programs() -> None:
+    pytest.importorskip("torch", reason="compares with torch, which is not installed")
     total: Counter[str] = Counter()
     with ThreadPoolExecutor(max_workers=int(os.environ.get("PYGGML_PROGRAM_JOBS", "1"))) as pool:
         for counts in pool.map(lambda first: run(SHARD, first), range(100, 100 + COUNT, SHARD)):
             total.update(counts)
     print(dict(total))
     assert total["programs"] >= COUNT
-    if runs.torch is not None:
-        assert total["compared with torch"] > 0.75 * COUNT
+    assert total["compared with torch"] > 0.75 * COUNT
 
 
 def test_every_kind_of_step_is_drawn() -> None:
