@@ -29,7 +29,7 @@
 
 enum {
     MALLOC = 1, MMAP = 2, WRITE = 4, FSYNC = 8, RENAME = 16, THREAD = 32,
-    OPEN = 64, READ = 128, CLOSE = 256, MKDIR = 512, UNLINK = 1024,
+    OPEN = 64, READ = 128, CLOSE = 256, MKDIR = 512, UNLINK = 1024, LINK = 2048,
 };
 
 // the error of a failing call; 0: a read or write that moves half of what is asked for
@@ -245,6 +245,16 @@ int fdatasync(int fd) {
 int rename(const char * from, const char * to) noexcept {
     static auto * real = next(&rename, "rename");
     return file_fails(RENAME, in_place(to)) ? -1 : real(from, to);
+}
+
+int link(const char * from, const char * to) noexcept {
+    static auto * real = next(&link, "link");
+    return file_fails(LINK, in_place(to)) ? -1 : real(from, to);
+}
+
+int linkat(int folder, const char * from, int other, const char * to, int flags) noexcept {
+    static auto * real = next(&linkat, "linkat");
+    return file_fails(LINK, is_ours_at(other, to)) ? -1 : real(folder, from, other, to, flags);
 }
 
 int openat(int folder, const char * path, int flags, ...) {

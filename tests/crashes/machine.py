@@ -35,7 +35,7 @@ from ..train.tiny import make_model, make_trainer
 
 KINDS = {
     "malloc": 1, "mmap": 2, "write": 4, "fsync": 8, "rename": 16, "thread": 32, "open": 64,
-    "read": 128, "close": 256, "mkdir": 512, "unlink": 1024,
+    "read": 128, "close": 256, "mkdir": 512, "unlink": 1024, "link": 2048,
 }  # fmt: skip
 # The package's `device` is the function.
 device_module = importlib.import_module("pyggml.backend.device")

@@ -2,8 +2,8 @@
 """A call that fails ends in the right result or in a Python exception, and the last files stand.
 
 The library of faults.cpp, preloaded, fails the n-th allocation of ggml or of the binding, the n-th
-operation on a file or folder (open, read, write, fsync, close, rename, mkdir, unlink), or the n-th
-start of a thread; machine.py tells what came of it.
+operation on a file or folder (open, read, write, fsync, close, rename, mkdir, unlink, link), or the
+n-th start of a thread; machine.py tells what came of it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ TRAIN = {
     "close": (errno.EIO,),
     "mkdir": (errno.ENOSPC,),
     "unlink": (errno.EPERM,),
+    "link": (errno.EPERM, errno.EIO),
 }
-SAVE = {kind: errors for kind, errors in TRAIN.items() if kind not in ("mkdir", "unlink")}
+SAVE = {kind: errors for kind, errors in TRAIN.items() if kind not in ("mkdir", "unlink", "link")}
 LOAD = {"read": (errno.EIO, errno.EINTR, SHORT), "open": (errno.EIO,), "close": (errno.EIO,)}
 FILES = [
     (scenario, kind, error)
@@ -79,6 +80,7 @@ def test_some_calls(library: Path, tmp_path: Path) -> None:
         ("train", "open", errno.EMFILE, 3, 71),
         ("train", "mkdir", errno.ENOSPC, 1, 71),
         ("train", "unlink", errno.EPERM, 1, 71),
+        ("train", "link", errno.EPERM, 1, 71),
         ("load", "read", SHORT, 5, 71),
         ("load", "close", errno.EIO, 7, 71),
         ("ops", "malloc", 0, 3, 71),
