@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
-from pyggml.errors import ConfigError
-from pyggml.recipes import ImageRun, LLMRun, train_image, train_llm
+from pyggml.errors import ConfigError, FormatError
+from pyggml.recipes import ImageRun, LLMConfig, LLMRun, train_image, train_llm
+from pyggml.train import CheckpointError, MetricsError
+
+from ..train.test_trainer import At
 
 
 @pytest.mark.parametrize(("train", "options"), [(train_llm, {}), (train_image, {"data": "digits"})])
@@ -26,3 +30,52 @@ def test_a_run_of_another_kind_is_not_resumed(tmp_path, kind, task):
         kind.resume(tmp_path)
     with pytest.raises(TypeError, match="note"):
         kind.resume(tmp_path, note=3)
+
+
+SMALL = {
+    "layers": 1, "heads": 2, "embd": 16, "seq_len": 16, "tokenizer": "chars", "steps": 6,
+    "save_every": 2, "eval_every": 2,
+}  # fmt: skip
+
+
+def removing(folder, harm, at=3):
+    """A run during which something happens to its folder."""
+    run = LLMRun.prepare(LLMConfig(artifact_dir=folder, **SMALL), callbacks=[At(at, harm)])
+    run.artifact.path.joinpath("samples.jsonl").write_text("")
+    return run
+
+
+def test_files_removed_in_mid_run_are_written_again_or_named(tmp_path, caplog):
+    def remove(trainer):
+        for path in list(tmp_path.rglob("*")):
+            if path.is_file() and path.name != "samples.jsonl":
+                path.unlink()
+
+    run = removing(tmp_path, remove)
+    run.train()
+    for name in ("tokenizer.json", "config.toml", "config.json", "model.gguf"):
+        assert (tmp_path / name).is_file()
+    assert "metrics.jsonl was removed; the lines before step 4 are lost" in caplog.text
+    assert "tokenizer.json" in caplog.text.split("removed while the run trained; written again")[0]
+    assert LLMRun.resume(tmp_path).trainer.step == 6
+
+
+def test_a_file_that_cannot_be_written_again_is_an_error(tmp_path):
+    run = removing(tmp_path, lambda trainer: (tmp_path / "samples.jsonl").unlink())
+    with pytest.raises(
+        FormatError, match=r"samples\.jsonl: removed while the run trained, and lost"
+    ):
+        run.train()
+    assert run.artifact.model.exists()
+
+
+@pytest.mark.parametrize("at", [3, 4])
+def test_a_folder_moved_in_mid_run_is_not_said_to_be_whole(tmp_path, at):
+    here, there = tmp_path / "here", tmp_path / "there"
+    run = removing(here, lambda trainer: shutil.move(here, there), at)
+    with pytest.raises((CheckpointError, MetricsError)) as caught:
+        run.train()
+    said = str(caught.value)
+    assert "moved or removed? Put it back, or give its new place" in said
+    assert "is as it was" not in said
+    assert LLMRun.resume(there).trainer.step == 2

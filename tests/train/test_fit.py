@@ -20,6 +20,7 @@ from pyggml.train import (
     load_checkpoint,
     read_metrics,
 )
+from pyggml.train.checkpoints.best import keep_best
 from pyggml.train.metrics.efficiency import flops_per_token, memory_in_use
 
 from .test_checkpoint import disk_full
@@ -176,6 +177,17 @@ def test_a_full_disk_leaves_the_best_before(tmp_path, monkeypatch):
     with pytest.raises(CheckpointError, match="and is as it was"):
         trainer.fit()
     assert load_checkpoint(trainer.checkpoint_dir / "best").state.step == 2
+
+
+def test_a_best_that_is_gone_is_not_as_it_was(tmp_path):
+    trainer = make_trainer(tmp_path, steps=1)
+    trainer.fit()
+    state = load_checkpoint(trainer.last_checkpoint).state
+    with pytest.raises(CheckpointError) as caught:
+        keep_best(tmp_path / "new", state, {}, {}, same=tmp_path / "gone")
+    said = str(caught.value)
+    assert "could not be written (No such file or directory); there is no whole" in said
+    assert "Was the folder moved or removed? Put it back" in said
 
 
 def test_samples_on_the_way(tmp_path):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -25,6 +26,8 @@ from .report import plot_loss, write_report
 from .resume import merge
 
 __all__ = ["Note", "Run", "log_writers", "read_record", "silent"]
+
+_log = logging.getLogger("pyggml.train")
 
 Note = Callable[[str], None]
 # The commands by the tasks that folders name.
@@ -337,19 +340,38 @@ class Run:
             TrainingError: a loss or gradient is not finite.
             CheckpointError: a checkpoint could not be written.
             MetricsError: the metrics could not be written.
+            FormatError: a file of the run was removed meanwhile, and cannot be written again.
         """
         group = self.trainer.group
         try:
             with self.artifact.lock() if group.is_first else nullcontext():
+                before = self.artifact.files()
                 try:
                     self.result = self.trainer.fit()
                 except TrainingInterrupted:
-                    group.first(self.write_results)
+                    group.first(lambda: self._finish(before))
                     raise
-                group.first(self.write_results)
+                group.first(lambda: self._finish(before))
         finally:
             self.artifact.release()
         return self.result
+
+    def _finish(self, before: list[Path]) -> None:
+        """Write the results, and what was removed of the files that were there before."""
+        removed = [path for path in before if not path.exists()]
+        if removed:
+            with self.artifact.naming():
+                self.write_inputs()
+        self.write_results()
+        lost = [path for path in removed if not path.exists()]
+        if lost:
+            raise FormatError(
+                f"train: {', '.join(map(str, lost))}: removed while the run trained, and lost; the"
+                " other files of the run are written"
+            )
+        if removed:
+            names = ", ".join(map(str, removed))
+            _log.warning("train: %s: removed while the run trained; written again", names)
 
     def exported_weights(self) -> AbstractContextManager[Exported]:
         """Let the model use the weights that the option `export` chooses, inside the block."""

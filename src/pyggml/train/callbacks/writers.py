@@ -11,7 +11,7 @@ from typing import Any
 
 from ...checks import function, whole
 from ...checks import path as check_path
-from ..checkpoints.manifest import condition
+from ..checkpoints.manifest import condition, cure
 from ..metrics.records import EvalMetrics, MetricsError, MetricsFile, StepMetrics, append_line
 
 __all__ = ["Callback", "MetricsWriter", "Sampler", "explained"]
@@ -152,6 +152,5 @@ def explained(trainer: Any, path: Path) -> Iterator[None]:
     except OSError as error:
         raise MetricsError(
             f"train: {path} could not be written at step {trainer.step} "
-            f"({error.strerror or error}); {condition(trainer.last_checkpoint)}. Make room or "
-            "repair the folder, then continue with `resume`"
+            f"({error.strerror or error}); {condition(trainer.last_checkpoint)}. {cure(error)}"
         ) from error

@@ -14,7 +14,7 @@ import numpy as np
 from ...io import atomic_dir, make_dirs
 from .checkpoint import name_latest, write_checkpoint
 from .folders import BEST, FILES, STATE, CheckpointError, read_best
-from .manifest import is_whole, whole_before
+from .manifest import cure, is_whole, whole_before
 from .state import TrainState
 
 __all__ = ["bring_best", "keep_best"]
@@ -59,9 +59,10 @@ def _put_best(path: Path, write: Callable[[Path], None]) -> Path:
     except OSError as error:
         other, _ = whole_before(path.parent)
         kept = "there is no whole checkpoint" if other is None else f"{other} is whole"
+        state = " and is as it was" if os.path.lexists(path) else ""
         raise CheckpointError(
-            f"checkpoint: {path} could not be written ({error.strerror or error}) and is as it "
-            f"was; {kept}. Make room or repair the folder, then continue with `resume`"
+            f"checkpoint: {path} could not be written ({error.strerror or error}){state}; {kept}."
+            f" {cure(error)}"
         ) from error
     return path
 

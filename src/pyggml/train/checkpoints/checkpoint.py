@@ -26,6 +26,7 @@ from ...io.sealed import hashed
 from .folders import LATEST, MODEL, OPTIMIZER, STATE, CheckpointError, list_checkpoints, prune
 from .manifest import (
     condition,
+    cure,
     is_whole,
     offering,
     read_manifest,
@@ -46,7 +47,6 @@ __all__ = [
 
 # Where an optimizer state has the average of the weights; names of parameters' states have a dot.
 EMA_STATE = "ema"
-_CURE = "Make room or repair the folder, then continue with `resume`"
 
 
 @dataclass
@@ -203,7 +203,7 @@ def name_latest(path: Path) -> None:
     except OSError as error:
         raise CheckpointError(
             f"checkpoint: {condition(path)}, but {latest} could not be written "
-            f"({error.strerror or error}). {_CURE}"
+            f"({error.strerror or error}). {cure(error)}"
         ) from error
 
 
@@ -211,10 +211,11 @@ def _not_written(path: Path, is_new: bool, error: OSError) -> str:
     """The message of a checkpoint that could not be written, or not be flushed in its place."""
     reason = error.strerror or str(error)
     if is_new and is_whole(path):
-        return f"checkpoint: {path} is whole, but was not flushed to the disk ({reason}). {_CURE}"
+        state = f"{path} is whole, but was not flushed to the disk"
+        return f"checkpoint: {state} ({reason}). {cure(error)}"
     last, _ = whole_before(path.parent)
     kept = "there is no whole checkpoint" if last is None else f"{last} is whole"
-    return f"checkpoint: {path} could not be written ({reason}); {kept}. {_CURE}"
+    return f"checkpoint: {path} could not be written ({reason}); {kept}. {cure(error)}"
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:

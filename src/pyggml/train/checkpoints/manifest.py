@@ -15,6 +15,7 @@ from .state import check_record, typed
 
 __all__ = [
     "condition",
+    "cure",
     "is_whole",
     "offering",
     "read_manifest",
@@ -92,6 +93,20 @@ def condition(path: Path | None) -> str:
     if path is None:
         return "there is no whole checkpoint"
     return f"{path} is whole" if is_whole(path) else f"{path} is gone or damaged"
+
+
+def cure(error: OSError) -> str:
+    """Return the sentence of a message that says what to do about a failed write of a run.
+
+    Args:
+        error: of the write.
+    """
+    if isinstance(error, FileNotFoundError):
+        return (
+            "Was the folder moved or removed? Put it back, or give its new place, and continue with"
+            " `resume`"
+        )
+    return "Make room or repair the folder, then continue with `resume`"
 
 
 def whole_before(directory: Path, path: Path | None = None) -> tuple[Path | None, list[Path]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import math
 import os
 from dataclasses import asdict, dataclass, field
@@ -28,6 +29,8 @@ __all__ = [
     "read_metrics",
     "to_line",
 ]
+
+_log = logging.getLogger("pyggml.train")
 
 # The metrics of a run are as long as it was.
 _MOST_BYTES = 1 << 40
@@ -191,6 +194,9 @@ class MetricsFile:
         if (kind, metrics.step) in self._written:
             return
         line = json.dumps(values) + "\n"
+        if self._written and not self.path.exists():
+            text = "metrics: %s was removed; the lines before step %d are lost"
+            _log.warning(text, self.path, metrics.step)
         try:
             append_line(self.path, line.encode())
         except OSError as error:
