@@ -43,6 +43,8 @@ _LONGEST = 80
 _CALLER = re.compile(r"\A[A-Za-z_][\w.]*: (?=\S)")
 # What Python says of a call that does not fit a signature.
 _CALL = re.compile(r"\A[\w.<>]+\(\) (?=got |takes |missing )")
+# A byte of a name that is not UTF-8, in a repr; `printable` shows it like this, too.
+_BYTE = re.compile(r"(?<!\\)\\udc([89a-f][0-9a-f])")
 _UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
 
 _P = ParamSpec("_P")
@@ -68,6 +70,7 @@ def shown(x: Any) -> str:
         )
     finally:
         _in_message.depth = depth
+    text = _BYTE.sub(r"\\x\1", text)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 2]} …"
 
 

@@ -41,6 +41,21 @@ def accepted(path: Path, name: str, bits: list[int]) -> list[int]:
     return found
 
 
+def test_the_error_of_a_damaged_hash_shows_where_it_differs(tmp_path: Path) -> None:
+    path = save(tmp_path, 3)
+    file = path / "state.json"
+    data = file.read_bytes()
+    end = max(m.end(1) for m in re.finditer(rb'"([0-9a-f]{64})"', data))
+    last = b"1" if data[end - 1 : end] == b"0" else b"0"
+    file.write_bytes(data[: end - 1] + last + data[end:])
+    with pytest.raises(FormatError) as caught:
+        load_checkpoint(path)
+    found = re.search(r"at its end, ([0-9a-f]+…?); got ([0-9a-f]+…?):", str(caught.value))
+    assert found is not None
+    assert found[1] != found[2]
+    assert found[1][:63] == found[2][:63]
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_flipped_bit_is_found(tmp_path: Path, name: str) -> None:
     path = save(tmp_path, 3)

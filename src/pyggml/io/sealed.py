@@ -128,10 +128,19 @@ def check_hash(path: Path, record: Any, manifest: str) -> None:
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
     if found != digest:
+        wanted, other = _until_they_differ(digest, found)
         raise FormatError(
-            f"{path}: must have the SHA-256 that {manifest} says, {digest:.16}…; got {found:.16}…:"
-            " the file is damaged"
+            f"{path}: must have the SHA-256 that {manifest} says, {wanted}; got {other}: the file"
+            " is damaged"
         )
+
+
+def _until_they_differ(one: str, other: str) -> tuple[str, str]:
+    """Return the beginnings of two hashes, long enough to tell them apart."""
+    pairs = enumerate(zip(one, other))  # noqa: B905 - one from a file may be shorter
+    end = max(16, 4 + next((at for at, (a, b) in pairs if a != b), len(other)))
+    first, second = (f"{each[:end]}…" if len(each) > end else each for each in (one, other))
+    return first, second
 
 
 def seal(record: Mapping[str, Any]) -> bytes:
@@ -166,9 +175,10 @@ def read_sealed(path: Path) -> dict[str, Any]:
         raise FormatError(f"{path}: must end with the SHA-256 of its content: the file is damaged")
     body = data[: found.start()]
     if hash_of(body) != found[1].decode():
+        wanted, got = _until_they_differ(found[1].decode(), hash_of(body))
         raise FormatError(
-            f"{path}: the content must have the SHA-256 at its end, {found[1].decode():.16}…; got"
-            f" {hash_of(body):.16}…: the file is damaged"
+            f"{path}: the content must have the SHA-256 at its end, {wanted}; got {got}: the file"
+            " is damaged"
         )
     try:
         record = json.loads(body + b"\n}")

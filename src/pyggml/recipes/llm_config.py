@@ -44,12 +44,15 @@ def _read_tokenizer(spec: str) -> str:
 def _read_eval_text(texts: tuple[str, ...]) -> tuple[str, ...]:
     names = [text.partition("=")[0] for text in texts]
     for text, name in zip(texts, names, strict=True):
-        own = name not in ("train", "validation") and names.count(name) == 1
-        if not own or not name.isidentifier() or not text.partition("=")[2]:
-            raise ValueError(
-                "must be NAME=PATH, each name once and neither train nor validation; got "
-                f"{shown(text)}: try books=books.txt"
-            )
+        if not text.partition("=")[2]:
+            problem = "must be NAME=PATH"
+        elif not name.isidentifier():
+            problem = "needs a NAME of letters, digits and _ before the ="
+        elif name in ("train", "validation") or names.count(name) > 1:
+            problem = "needs names that differ from each other, and from train and validation"
+        else:
+            continue
+        raise ValueError(f"{problem}; got {shown(text)}: try books=books.txt")
     return texts
 
 
