@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -79,3 +80,27 @@ def test_a_folder_moved_in_mid_run_is_not_said_to_be_whole(tmp_path, at):
     assert "moved or removed? Put it back, or give its new place" in said
     assert "is as it was" not in said
     assert LLMRun.resume(there).trainer.step == 2
+
+
+@pytest.mark.parametrize(("name", "value"), [("lr", 0.003), ("clip", 0.5)])
+def test_an_option_that_changed_in_the_record_is_told(tmp_path, name, value):
+    train_llm(artifact_dir=tmp_path, **SMALL)
+    path = tmp_path / "config.json"
+    record, notes = json.loads(path.read_text()), []
+    LLMRun.resume(tmp_path, {"steps": 8, "save_every": 3}, note=notes.append).artifact.release()
+    assert not any(str(path) in line for line in notes)
+    record["train"]["trainer"][name] = value
+    path.write_text(json.dumps(record))
+    LLMRun.resume(tmp_path, note=notes.append)
+    (told,) = [line for line in notes if str(path) in line]
+    assert re.search(rf"`{name}` was .* in .*step-000006 and is {value} in .*config.json", told)
+
+
+def test_an_option_that_makes_another_run_raises(tmp_path):
+    train_llm(artifact_dir=tmp_path, **SMALL)
+    path = tmp_path / "config.json"
+    record = json.loads(path.read_text())
+    record["train"]["trainer"]["accumulate"] = 2
+    path.write_text(json.dumps(record))
+    with pytest.raises(FormatError, match=r"config\.json: .*accumulate must be 1, .*; got 2"):
+        LLMRun.resume(tmp_path)

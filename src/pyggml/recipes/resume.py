@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import ConfigError
+from ..errors import ConfigError, FormatError
+from ..io.sealed import read_sealed
+from ..options import plain
+from ..train.checkpoints.folders import STATE
+from ..train.trainer import Trainer
 from .configuration import Configuration
 from .llm_config import LLMConfig
 from .sizes import default_seq_len, model_config
 
-__all__ = ["identity", "merge"]
+__all__ = ["compare", "identity", "merge"]
 
 _C = TypeVar("_C", bound=Configuration)
 
@@ -56,6 +61,45 @@ def merge(
                 "the rest of the run differs from an uninterrupted one"
             )
     return config
+
+
+def compare(
+    trainer: Trainer,
+    config: Configuration,
+    changes: Mapping[str, Any],
+    path: Path,
+    note: Callable[[str], None],
+) -> None:
+    """Tell which options of a run's `config.json` are others than those of its checkpoint.
+
+    Args:
+        trainer: has resumed from the checkpoint.
+        config: of the resumed run.
+        changes: options given now, which `merge` has compared.
+        path: the run's `config.json`.
+        note: called with a line for each option that makes the rest of the run differ.
+
+    Raises:
+        FormatError: an option would make it another run.
+    """
+    checkpoint, now = trainer.last_checkpoint, trainer.options.to_dict()
+    assert checkpoint is not None
+    for name, was in read_sealed(checkpoint / STATE)["config"].items():
+        each = config.options().get(name)
+        # What the run chose by itself follows from other options.
+        if each is None or name in changes or plain(config[name]) != now.get(name):
+            continue
+        if each.on_resume == "free" or was == now[name]:
+            continue
+        if each.on_resume == "same":
+            raise FormatError(
+                f"{path}: train.trainer.{name} must be {was}, as in {checkpoint}; got {now[name]}:"
+                " the file has changed since; put the value back"
+            )
+        note(
+            f"note: `{name}` was {was} in {checkpoint} and is {now[name]} in {path}: "
+            "the rest of the run differs from an uninterrupted one"
+        )
 
 
 def identity(config: LLMConfig) -> tuple[Any, ...]:

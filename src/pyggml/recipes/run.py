@@ -23,7 +23,7 @@ from .artifact import ArtifactDir
 from .export import Exported, exported_weights
 from .options import OutputOptions
 from .report import plot_loss, write_report
-from .resume import merge
+from .resume import compare, merge
 
 __all__ = ["Note", "Run", "log_writers", "read_record", "silent"]
 
@@ -269,6 +269,8 @@ class Run:
         run = cls.make(config, artifact, callbacks, note, True, **given)
         run.check_data(record)
         step = run.trainer.resume()
+        if run.trainer.last_checkpoint is not None:
+            compare(run.trainer, config, changes, artifact.config, note)
         if step == 0 and "exported" in record:
             raise FormatError(
                 f"{artifact.path}: must hold a checkpoint of the run, whose results are written; "
