@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ..checks import instance, whole
-from ..errors import BackendError
+from ..errors import BackendError, shown
 from .cores import available_cores, wanted_threads
 from .library import ffi, lib
 from .memory import LARGE_BYTES, available_bytes, promised_bytes
@@ -33,6 +33,7 @@ __all__ = [
 # therefore run one after the other. Within a graph all threads of the backend work.
 COMPUTE_LOCK = threading.RLock()
 
+_NODE = ffi.typeof("struct ggml_tensor *")
 _KINDS = {
     lib.GGML_BACKEND_DEVICE_TYPE_CPU: "cpu",
     lib.GGML_BACKEND_DEVICE_TYPE_GPU: "gpu",
@@ -164,13 +165,23 @@ class Device:
         return self._buffer_type
 
     def has_memory(self, size_bytes: int) -> bool:
-        """Return True if so much is free; Linux may grant more and kill the process later."""
+        """Return True if so much is free; Linux may grant more and kill the process later.
+
+        Args:
+            size_bytes: of what is to be allocated, >= 0.
+
+        Raises:
+            TypeError: the size is no whole number.
+            ValueError: the size is below 0.
+        """
+        size_bytes = whole("Device.has_memory", "size_bytes", size_bytes, 0)
         if size_bytes < LARGE_BYTES:
             return True
         return self.kind != "cpu" or size_bytes <= self.memory_free
 
     def supports(self, node: Any) -> bool:
         """Return True if the device computes this `ggml_tensor *`."""
+        _need_node("Device.supports", node)
         if not self.is_lost:
             self._start()
         return bool(lib.ggml_backend_dev_supports_op(self._handle, node))
@@ -192,6 +203,7 @@ class Device:
 
         Some ops work in memory behind their result, which a stored tensor has not.
         """
+        _need_node("Device.computes_into", node)
         alone = lib.ggml_nbytes(node)
         fits = lib.ggml_backend_buft_get_alloc_size(self.buffer_type, node) <= alone
         return bool(fits) and self.supports(node)
@@ -208,6 +220,12 @@ class Device:
             self._nothing = _empty_graph()
         status = lib.ggml_backend_graph_compute(self.backend, self._nothing[1])
         return bool(status != lib.GGML_STATUS_SUCCESS)
+
+
+def _need_node(who: str, node: Any) -> None:
+    """Raise for what ggml cannot take for a tensor."""
+    if not isinstance(node, ffi.CData) or ffi.typeof(node) is not _NODE or node == ffi.NULL:
+        raise TypeError(f"{who}: node must be a ggml_tensor *; got {shown(node)}")
 
 
 def _empty_graph() -> tuple[Any, Any]:

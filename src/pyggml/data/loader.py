@@ -179,11 +179,23 @@ class Epochs:
             epoch: number of the epoch.
             position: the first batch.
 
+        Raises:
+            TypeError: a number is not whole.
+            ValueError: a number is below 0.
+
         Example:
             >>> loader = Loader(TokenDataset(np.arange(101), seq_len=10), batch_size=4)
             >>> len(list(loader.rest_of(3, position=1))), loader.epoch
             (1, 0)
         """
+        who = f"{type(self).__name__}.rest_of"
+        epoch, position = (
+            checks.whole(who, "epoch", epoch, 0),
+            checks.whole(who, "position", position, 0),
+        )
+        return self._rest_of(epoch, position)
+
+    def _rest_of(self, epoch: int, position: int) -> Iterator[Any]:
         order = None
         for at in range(position, len(self)):
             began = time.perf_counter()

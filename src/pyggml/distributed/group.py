@@ -11,6 +11,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from .. import checks
+
 __all__ = ["Group"]
 
 _T = TypeVar("_T")
@@ -155,7 +157,11 @@ class Group:
 
         Args:
             is_done: called again and again, until it returns True.
+
+        Raises:
+            TypeError: it cannot be called.
         """
+        checks.function("wait_until", "is_done", is_done, "takes nothing, returns True or False")
         while not is_done():
             time.sleep(0)
 
@@ -236,7 +242,9 @@ class Group:
 
         Raises:
             Exception: what it raised on rank 0, on every rank.
+            TypeError: the function cannot be called.
         """
+        checks.function("first", "function", function, "takes nothing")
         if self.size == 1:
             return function()
         found: list[_T] = []

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from .. import checks
 from ..backend.cores import available_cores, wanted_threads
 from ..backend.device import divide_cores, own_gpu
 from ..backend.library import ggml_version
@@ -175,6 +176,7 @@ class MPIGroup(Group):
 
     def wait_until(self, is_done: Callable[[], bool]) -> None:
         """Wait, as for operations of MPI."""
+        checks.function("wait_until", "is_done", is_done, "takes nothing, returns True or False")
         self._wait(is_done)
 
     def set_timeout(self, seconds: float) -> None:

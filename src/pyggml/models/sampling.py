@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
-from ..errors import FormatError
+from ..errors import FormatError, tell_signature
 
 __all__ = ["Sampling", "sample"]
 
@@ -107,9 +107,14 @@ class Sampling:
 
         Raises:
             FormatError: the logits are NaN or infinite: the weights are damaged.
-            ValueError: a token of `logit_bias` is not in the vocabulary.
+            ShapeError: the logits have more than one axis.
+            TypeError: an argument is of another kind.
+            ValueError: there are no logits, or a token is not in the vocabulary.
         """
-        values = np.asarray(logits, np.float64)
+        values = np.asarray(checks.array("sample", "logits", logits, 1), np.float64)
+        if not values.size:
+            raise ValueError("sample: logits must have a number for each token; got none")
+        checks.instance("sample", "rng", rng, np.random.Generator, "use np.random.default_rng(0)")
         if np.isnan(values).any() or np.isposinf(values).any():
             raise FormatError(
                 "sample: the logits must be finite; got NaN or inf: the weights are damaged;"
@@ -140,12 +145,14 @@ class Sampling:
         """Return the logits after penalties and biases."""
         changed: np.ndarray = values.copy()
         if self.repetition_penalty != 1.0 and (len(prompt) or len(added)):
-            seen = np.unique(np.asarray([*prompt, *added], np.int64))
+            seen = np.union1d(
+                _tokens("prompt", prompt, changed.size)[0], _tokens("added", added, changed.size)[0]
+            )
             old = changed[seen]
             factor = self.repetition_penalty
             changed[seen] = np.where(old > 0, old / factor, old * factor)
         if (self.presence_penalty or self.frequency_penalty) and len(added):
-            tokens, counts = np.unique(np.asarray(added, np.int64), return_counts=True)
+            tokens, counts = _tokens("added", added, changed.size)
             changed[tokens] -= self.presence_penalty + counts * self.frequency_penalty
         for token, bias in (self.logit_bias or {}).items():
             if token >= changed.size:
@@ -155,6 +162,18 @@ class Sampling:
                 )
             changed[token] += bias
         return changed
+
+
+def _tokens(name: str, given: Sequence[int], vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the tokens that occur, sorted, and how often each does."""
+    array = checks.array("sample", name, given, 1, "iu" if len(given) else None)
+    tokens, counts = np.unique(array.astype(np.int64), return_counts=True)
+    if tokens.size and not 0 <= tokens[0] <= tokens[-1] < vocabulary:
+        raise ValueError(
+            f"sample: the tokens of {name} must be from 0 to {vocabulary - 1}; got {tokens[0]} to "
+            f"{tokens[-1]}"
+        )
+    return tokens, counts
 
 
 def _typical(weights: np.ndarray, share: float) -> np.ndarray:
@@ -182,9 +201,16 @@ def sample(logits: ArrayLike, rng: np.random.Generator, *args: Any, **sampling: 
 
     Raises:
         FormatError: the logits are NaN or infinite: the weights are damaged.
+        ShapeError: the logits have more than one axis.
+        TypeError: an argument is of another kind, or no field.
 
     Example:
         >>> sample([0.0, 3.0, 1.0], np.random.default_rng(0), temperature=0)
         1
     """
-    return Sampling(*args, **sampling).choose(logits, rng)
+    try:
+        rule = Sampling(*args, **sampling)
+    except TypeError as error:
+        tell_signature("sample", Sampling.__init__, error)
+        raise
+    return rule.check("sample").choose(logits, rng)

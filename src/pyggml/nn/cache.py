@@ -23,9 +23,19 @@ class LayerCache:
         keys: of every token.
         values: of every token.
         wavelengths: of a dynamic rotary embedding; None where it is constant.
+
+    Raises:
+        ShapeError: keys and values have other axes, or different shapes.
+        TypeError: one is no tensor.
     """
 
     def __init__(self, keys: Tensor, values: Tensor, wavelengths: Tensor | None = None) -> None:
+        shape = need_tensor("LayerCache", "keys", keys).shape
+        if len(shape) != 3 or need_tensor("LayerCache", "values", values).shape != shape:
+            raise ShapeError(
+                "LayerCache: keys and values must be (B, capacity, G * D) both; got "
+                f"{shape} and {values.shape}"
+            )
         self.keys = keys
         self.values = values
         self.wavelengths = wavelengths
@@ -44,11 +54,16 @@ class LayerCache:
 
         Raises:
             ShapeError: the batch is not the cache's, or a size does not fit it.
+            TypeError: an argument is of another kind.
+            ValueError: length is below 1.
         """
+        length = checks.whole("LayerCache.update", "length", length, 1)
         sequences, capacity, width = self.keys.shape
         if need_tensor("LayerCache.update", "k", k).ndim != 4:
             raise ShapeError(f"LayerCache.update: k must be (B, T, G, D); got {k.shape}")
-        need_tensor("LayerCache.update", "v", v)
+        if need_tensor("LayerCache.update", "v", v).shape != k.shape:
+            raise ShapeError(f"LayerCache.update: v must be as k, {k.shape}; got {v.shape}")
+        need_tensor("LayerCache.update", "positions", positions)
         batch, count, groups, head = k.shape
         if batch != sequences or groups * head != width or length > capacity:
             raise ShapeError(

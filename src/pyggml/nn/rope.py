@@ -299,8 +299,12 @@ class Rope:
             x (B, T, H, D), positions (T,) or (B, T) i32, wavelengths (dims / 2,) -> as x
 
         Raises:
-            ShapeError: positions do not fit.
+            ShapeError: x or positions do not fit.
+            TypeError: one is no tensor, or length no whole number.
         """
+        if need_tensor("Rope.rotate", "x", x).ndim != 4:
+            raise ShapeError(f"Rope.rotate: x must be (B, T, H, D); got {x.shape}")
+        length = checks.whole("Rope.rotate", "length", length, 0)
         need_tensor("CausalSelfAttention", "positions", positions)
         batch, own, heads, width = x.shape
         if wavelengths is None:

@@ -109,6 +109,8 @@ class Configuration:
             >>> Configuration.merged({"lr": 1.0, "clip": 0.0}, {"lr": 2.0})
             {'lr': 2.0, 'clip': 0.0}
         """
+        for name, each in (("before", before), ("given", given)):
+            checks.mapping(f"{cls.__name__}.merged", name, each)
         pairs = {(n, o.excludes) for n, o in cls.options().items() if o.excludes}
         pairs |= {(b, a) for a, b in pairs}
         dropped = {b for a, b in pairs if given.get(a) is not None}

@@ -17,14 +17,17 @@ from ..backend.device import COMPUTE_LOCK, Device
 from ..backend.device import device as find_device
 from ..backend.dtypes import DType, as_dtype, dtype_of_type
 from ..backend.library import lib
-from ..checks import flag, whole
+from ..checks import array as as_array
+from ..checks import flag, having, whole
 from ..errors import (
     BackendError,
     DTypeError,
     FormatError,
+    RecordingError,
     ShapeError,
     composed,
     fitting,
+    shown,
 )
 from .conversions import Conversions
 from .gradient_stops import stop_gradients, stopped_by
@@ -305,7 +308,7 @@ class Tensor(Methods, Conversions):
         """
         if isinstance(values, Tensor):
             values = values.numpy()
-        array = np.asarray(values)
+        array = as_array("copy_", "values", values, kinds=None)
         if not self.is_stored:
             raise BackendError("copy_: only stored tensors can be written; this is a recorded op")
         if array.shape != self.shape:
@@ -428,12 +431,22 @@ class Tensor(Methods, Conversions):
 
     def keep(self, value: np.ndarray | Computed) -> None:
         """Take what a graph has computed of this recorded tensor; reading it computes nothing."""
+        if not isinstance(value, np.ndarray):
+            having("Tensor.keep", "value", value, "an array or what a graph has", "below", "read")
         self._value = value
         hold(self)
 
     def end(self) -> None:
-        """Keep the numbers, which have been computed, without the ops that led to them."""
-        assert self._value is not None
+        """Keep the numbers, which have been computed, without the ops that led to them.
+
+        Raises:
+            RecordingError: the tensor is stored, or was not computed.
+        """
+        if self._value is None:
+            raise RecordingError(
+                f"Tensor.end: the tensor must be the computed result of an op; got {shown(self)}: "
+                "leave the call out"
+            )
         node = self._node
         trained = node.requires_grad  # comparisons have no gradient
         self._end = node.device, node.origin if trained else None, not trained and is_mask(node)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import checks
 
-__all__ = ["ids_in_range", "token_ids", "token_stream"]
+__all__ = ["ids_in_range", "text_to_change", "token_ids", "token_stream"]
 
 _ID_MAX = 2**31 - 1
 
@@ -34,6 +34,13 @@ def ids_in_range(ids: np.ndarray, who: str) -> np.ndarray:
             " give token ids as a tokenizer makes them"
         )
     return ids
+
+
+def text_to_change(who: str, ids: Any, rng: Any) -> np.ndarray:
+    """Return the tokens of a text that a transform is given, after checks of its arguments."""
+    checks.instance(who, "rng", rng, np.random.Generator, "use np.random.default_rng(0)")
+    stream = token_stream(checks.array(who, "ids", ids, kinds=None), who)
+    return ids_in_range(stream, who).astype(np.int32)
 
 
 def token_ids(who: str, name: str, values: Any) -> tuple[int, ...]:

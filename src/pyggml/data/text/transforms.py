@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import checks
 from ..dataset import IGNORE_INDEX
-from .ids import token_ids
+from .ids import text_to_change, token_ids
 
 __all__ = ["CorruptSpans", "FillInTheMiddle", "MaskTokens", "TextTransform", "Unchanged"]
 
@@ -75,7 +75,7 @@ class MaskTokens:
 
     def __call__(self, ids: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Hide some tokens."""
-        x = np.array(ids, np.int32)
+        x = text_to_change("MaskTokens", ids, rng)
         y = np.full(x.shape, IGNORE_INDEX, np.int32)
         free = np.flatnonzero(~np.isin(x, self.special))
         if free.size:
@@ -152,6 +152,7 @@ class CorruptSpans:
         Raises:
             ValueError: tells how many sentinels are needed.
         """
+        checks.whole("CorruptSpans.check", "tokens", tokens)
         needed = max((self._counts(n)[1] for n in range(2, tokens + 1)), default=0)
         if needed > len(self.sentinels):
             raise ValueError(
@@ -170,6 +171,7 @@ class CorruptSpans:
 
     def __call__(self, ids: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Cut spans out."""
+        ids = text_to_change("CorruptSpans", ids, rng)
         noise, spans = self._counts(len(ids))
         if spans > len(self.sentinels):
             raise ValueError(
@@ -192,6 +194,7 @@ class CorruptSpans:
 
     def sizes(self, tokens: int) -> tuple[int, int]:
         """Lengths of inputs and targets."""
+        checks.whole("CorruptSpans.sizes", "tokens", tokens)
         noise, spans = self._counts(tokens)
         end = int(self.eos_id is not None)
         return tokens - noise + spans + end, noise + spans + end
@@ -251,7 +254,7 @@ class FillInTheMiddle:
 
     def __call__(self, ids: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Turn the text, or leave it."""
-        ids = np.asarray(ids, np.int32)
+        ids = text_to_change("FillInTheMiddle", ids, rng)
         turn, spm = rng.random(2) < (self.rate, self.spm_rate)
         if not turn:
             return ids

@@ -107,7 +107,7 @@ class LlamaModel(Decoder, TextEncoder):
 
     def hf_arrays(self, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return arrays of parameters under Hugging Face's names and in its layouts."""
-        return hugging.to_theirs(self.config, state)
+        return hugging.to_theirs(self.config, super().hf_arrays(state))
 
     def _own_names(self, state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
         """Return a state without old files' rotary tables, and in this model's layouts."""

@@ -55,9 +55,9 @@ class ClassifierConfig(ModelConfig):
             raise ValueError(f"{who}: give mean and std both, or neither")
         for name in ("mean", "std"):
             if getattr(self, name) is not None:
-                self.check_numbers(name, channels, positive=name == "std")
+                self._check_numbers(name, channels, positive=name == "std")
 
-    def check_numbers(self, name: str, count: int, positive: bool = False) -> None:
+    def _check_numbers(self, name: str, count: int, positive: bool = False) -> None:
         """Check a field of several numbers, which becomes a tuple.
 
         Args:

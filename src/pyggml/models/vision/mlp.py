@@ -92,7 +92,7 @@ class MLPConfig(ClassifierConfig):
             raise ValueError(f"MLPConfig: target_mean needs task='regression'; got {self.task!r}")
         for name in ("target_mean", "target_std"):
             if getattr(self, name) is not None:
-                self.check_numbers(name, self.classes, positive=name == "target_std")
+                self._check_numbers(name, self.classes, positive=name == "target_std")
         nn.Dropout(self.dropout)
 
     @classmethod

@@ -236,7 +236,15 @@ class ModuleTree:
                 yield from _modules_in(name, value)
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
-        """Yield (dotted path, module) of this module and all below it, parents first."""
+        """Yield (dotted path, module) of this module and all below it, parents first.
+
+        Args:
+            prefix: the path of this module.
+
+        Raises:
+            TypeError: the prefix is no text.
+        """
+        checks.text(f"{type(self).__name__}.named_modules", "prefix", prefix)
         yield prefix, self
         for name, child in self.named_children():
             yield from child.named_modules(_join(prefix, name))

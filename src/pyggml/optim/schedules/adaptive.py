@@ -49,6 +49,10 @@ class Joined:
         value: step -> value.
         parts: the schedules.
         starts: first step of each.
+
+    Raises:
+        TypeError: value or a part cannot be called, or a start is no whole number.
+        ValueError: there are no parts, or not as many starts.
     """
 
     def __init__(
@@ -57,13 +61,18 @@ class Joined:
         parts: Sequence[Callable[[int], float]],
         starts: Sequence[int],
     ) -> None:
-        self._value = value
-        self._parts = parts
-        self._starts = starts
+        self._value = checks.function("Joined", "value", value, "step -> value")
+        self._parts = checks.items("Joined", "parts", parts)
+        if not self._parts:
+            raise ValueError("Joined: parts must have a schedule at least; got none")
+        for part in self._parts:
+            checks.function("Joined", "each of parts", part, "step -> value")
+        given = checks.items("Joined", "starts", starts, len(self._parts))
+        self._starts = [checks.whole("Joined", "each of starts", start, 0) for start in given]
 
     def __call__(self, step: int) -> float:
         """Return the value at a step."""
-        return self._value(step)
+        return float(self._value(step))
 
     def _adaptive(self) -> dict[str, Any]:
         """Return the parts that follow a metric, by their number; the same one once."""

@@ -22,7 +22,11 @@ __all__ = [
 ]
 
 Schedule = Callable[[int], float]
-"""A function of the step, counted from 0, that returns a value such as the learning rate."""
+"""A function of the step, counted from 0, that returns a value such as the learning rate.
+
+Those made here are closures, which pickle does not take: send the arguments to another process, and
+make the schedule there. A checkpoint needs only the optimizer's step.
+"""
 
 
 def constant(value: float) -> Schedule:

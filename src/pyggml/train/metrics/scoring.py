@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...checks import choice, number, whole
+from ...checks import array, choice, number, whole
 from ...data import IGNORE_INDEX
 from ...errors import ShapeError
 
@@ -30,9 +30,14 @@ _CLASSES_MAX = 10_000
 _CONTROL, _BYTE = 3, 6
 
 
+def _numbers(who: str, name: str, value: ArrayLike) -> np.ndarray:
+    """Predictions, labels or logits as an array."""
+    return np.asarray(array(who, name, value, kinds="iufb"))
+
+
 def _counted(who: str, predicted: np.ndarray, targets: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Predictions and targets of what counts, one row for each."""
-    wanted = np.asarray(targets)
+    wanted = np.asarray(array(who, "targets", targets, kinds=None))
     if not np.issubdtype(wanted.dtype, np.integer):
         raise ValueError(f"{who}: targets must be whole numbers of classes; got {wanted.dtype}")
     if predicted.shape[: wanted.ndim] != wanted.shape:
@@ -64,8 +69,8 @@ def accuracy(predicted: ArrayLike, targets: ArrayLike) -> float:
         >>> accuracy([[0.1, 0.9], [0.8, 0.2]], [1, 1])
         0.5
     """
-    found = np.asarray(predicted)
-    if found.ndim > np.ndim(targets):
+    found = _numbers("accuracy", "predicted", predicted)
+    if found.ndim > array("accuracy", "targets", targets, kinds=None).ndim:
         return top_k_accuracy(found, targets, 1)
     chosen, wanted = _counted("accuracy", found, targets)
     return float(np.mean(chosen == wanted))
@@ -94,11 +99,11 @@ def top_k_accuracy(logits: ArrayLike, targets: ArrayLike, k: int = 5) -> float:
         0.5
     """
     k = whole("top_k_accuracy", "k", k, 1)
-    values = np.asarray(logits)
-    if values.ndim != np.ndim(targets) + 1:
+    values = _numbers("top_k_accuracy", "logits", logits)
+    shape = array("top_k_accuracy", "targets", targets, kinds=None).shape
+    if values.ndim != len(shape) + 1:
         raise ShapeError(
-            f"top_k_accuracy: logits must be (..., V) for targets {np.shape(targets)}; "
-            f"got {values.shape}"
+            f"top_k_accuracy: logits must be (..., V) for targets {shape}; got {values.shape}"
         )
     rows, wanted = _counted("top_k_accuracy", values, targets)
     if wanted.min() < 0 or wanted.max() >= rows.shape[-1]:
@@ -134,7 +139,8 @@ def confusion_matrix(
         >>> confusion_matrix([0, 1, 1], [0, 0, 1]).tolist()
         [[1, 1], [0, 1]]
     """
-    chosen, wanted = _counted("confusion_matrix", np.asarray(predicted), targets)
+    found = _numbers("confusion_matrix", "predicted", predicted)
+    chosen, wanted = _counted("confusion_matrix", found, targets)
     if chosen.ndim != 1:
         raise ShapeError(
             f"confusion_matrix: predicted must have the targets' shape; got {chosen.ndim - 1} axes "
@@ -203,7 +209,7 @@ def f1_score(
 
 def _label_rows(who: str, predicted: ArrayLike, targets: ArrayLike) -> list[np.ndarray]:
     """Return labels as rows of truth values."""
-    found, wanted = np.asarray(predicted), np.asarray(targets)
+    found, wanted = _numbers(who, "predicted", predicted), _numbers(who, "targets", targets)
     if found.shape != wanted.shape or wanted.ndim != 2 or not wanted.size:
         raise ShapeError(
             f"{who}: predictions and targets must be (N, labels); got {found.shape} and "

@@ -39,6 +39,10 @@ class LabelledTexts:
         bad: rows that were left out.
         first_bad: the error of the first of them.
 
+    Raises:
+        TypeError: a field is of another kind.
+        ValueError: labels, names or places do not fit the texts and classes.
+
     Example:
         >>> read_labelled([{"text": "fine", "label": "good"}, {"text": "no", "label": "bad"}]).names
         ('bad', 'good')
@@ -51,6 +55,21 @@ class LabelledTexts:
     places: Sequence[str] = ()
     bad: int = 0
     first_bad: str = ""
+
+    def __post_init__(self) -> None:
+        who, count = "LabelledTexts", len(checks.items("LabelledTexts", "texts", self.texts))
+        classes = checks.whole(who, "classes", self.classes, 1)
+        labels = checks.array(who, "labels", self.labels, 1, "iu" if count else None)
+        if labels.size and not 0 <= labels.min() <= labels.max() < classes:
+            raise ValueError(
+                f"{who}: labels must be from 0 to {classes - 1}; got {labels.min()} to "
+                f"{labels.max()}"
+            )
+        checks.items(who, "labels", self.labels, count)
+        if checks.items(who, "places", self.places):
+            checks.items(who, "places", self.places, count)
+        if self.names is not None:
+            checks.items(who, "names", checks.names(who, "names", self.names), classes)
 
     def __len__(self) -> int:
         return len(self.texts)

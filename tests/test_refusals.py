@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+"""What a method cannot take is refused in words, not by Python, NumPy or cffi below it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml import data, distributed, models, nn, optim, recipes, train
+
+from .fuzz.refusals import accident
+
+SIZES = {"vocab_size": 16, "context": 8, "n_embd": 8, "n_layer": 1, "n_head": 2}
+RNG = np.random.default_rng(0)
+CACHE = nn.LayerCache(pg.zeros((1, 4, 8)), pg.zeros((1, 4, 8)))
+LOADER = data.Loader(data.ArrayDataset(np.ones((5, 4), np.float32), np.zeros(5, np.int32)), 2)
+
+
+def cached(k: Any, v: Any = None, length: Any = 2) -> object:
+    return CACHE.update(k, k if v is None else v, pg.tensor([0, 1]), length)
+
+
+def turned(x: Any, length: Any = 2) -> object:
+    return nn.Rope().rotate(x, pg.tensor([0, 1]), length)
+
+
+# A call, and what its error tells: who, what, and what came.
+REFUSED: list[tuple[Callable[[], Any], str]] = [
+    (lambda: pg.ones(3).end(), "Tensor.end: the tensor must be"),
+    ((pg.ones(3) * 2).end, "Tensor.end: the tensor must be"),
+    (lambda: pg.ones(3).keep(3), "Tensor.keep: value must be an array .*got 3"),
+    (lambda: pg.ones(3).copy_([[1], [2, 3]]), "copy_: values must be .*ragged"),
+    (lambda: pg.default_device().computes_into(np.inf), "computes_into: node must be .*got inf"),
+    (lambda: pg.default_device().supports(pg.ffi.NULL), "supports: node must be .*NULL"),
+    (lambda: pg.default_device().has_memory({1, 2}), r"size_bytes must be a whole .*got \{1, 2\}"),
+    (lambda: pg.default_device().has_memory(-1), "size_bytes must be .*>= 0; got -1"),
+    (lambda: train.accuracy(np.ones((3, 4)), ((1, 2), (3,))), "accuracy: targets .*ragged"),
+    (lambda: train.accuracy(["a"], [1]), "accuracy: predicted must hold .*got <U1"),
+    (lambda: train.metrics.top_k_accuracy([[1], [2, 3]], [1]), "top_k_accuracy: logits .*ragged"),
+    (lambda: train.metrics.confusion_matrix([0], [None]), "targets must be whole .*got object"),
+    (lambda: train.metrics.subset_accuracy([["a"]], [[1]]), "predicted must hold .*got <U1"),
+    (lambda: models.sample(np.ones((3, 4)), RNG), r"sample: logits must have 1 axes; got .*3, 4"),
+    (lambda: models.sample(np.ones(0), RNG), "sample: logits must have a number .*got none"),
+    (lambda: models.sample("x", RNG), "sample: logits must hold .*got <U1"),
+    (lambda: models.sample(np.ones(3), np.arange(4)), "sample: rng must be .*default_rng"),
+    (lambda: models.sample(np.ones(3), RNG, top_k="a"), "sample: top_k must be .*got 'a'"),
+    (lambda: models.sample(np.ones(3), RNG, zzz=1), "sample: got an unexpected .*it takes"),
+    (
+        lambda: models.Sampling(repetition_penalty=2.0).choose(np.ones(3), RNG, prompt=[3]),
+        "the tokens of prompt must be from 0 to 2; got 3",
+    ),
+    (
+        lambda: models.Sampling(presence_penalty=2.0).choose(np.ones(3), RNG, added=["a"]),
+        "sample: added must hold integers",
+    ),
+    (lambda: nn.LayerCache(pg.ones((3, 4)), pg.ones((3, 4))), r"LayerCache: keys .*got \(3, 4\)"),
+    (lambda: nn.LayerCache(pg.ones((1, 2, 4, 4)), pg.ones(3)), "LayerCache: keys and values must"),
+    (lambda: cached(pg.ones((3, 4))), r"update: k must be .*got \(3, 4\)"),
+    (lambda: cached(pg.ones((1, 2, 2, 4)), pg.ones(3)), r"update: v must be as k.*got \(3,\)"),
+    (lambda: cached(pg.ones((1, 2, 2, 4)), length=0), "length must be .*>= 1; got 0"),
+    (lambda: LOADER.rest_of(float("nan")), "Loader.rest_of: epoch must be a whole .*got nan"),
+    (lambda: LOADER.rest_of(["a", 1]), r"Loader.rest_of: epoch must be .*got \['a', 1\]"),
+    (lambda: LOADER.rest_of(0, -1), "Loader.rest_of: position must be .*got -1"),
+    (lambda: data.LabelledTexts(["ab"], np.True_, 2), "LabelledTexts: labels must"),
+    (lambda: data.LabelledTexts(["ab"], [2], 2), "labels must be from 0 to 1; got 2"),
+    (lambda: data.LabelledTexts(["ab"], [0, 1], 2), "labels must have 1 items"),
+    (lambda: data.LabelledTexts(["ab"], [0], 2, ()), "names must have 2 items"),
+    (lambda: data.LabelledTexts(3, [0], 2), "texts must be a list; got 3"),
+    (lambda: data.MaskTokens(1, 4)("ab", RNG), "MaskTokens: ids must be .*integer"),
+    (lambda: data.MaskTokens(1, 4)([2**40], RNG), "MaskTokens: ids must lie between"),
+    (lambda: data.CorruptSpans((7, 8))(None, RNG), "CorruptSpans: ids must be"),
+    (lambda: data.CorruptSpans((7, 8)).sizes([3]), r"CorruptSpans.sizes: tokens .*got \[3\]"),
+    (lambda: data.FillInTheMiddle(1, 2, 3)([1, 2], 0), "FillInTheMiddle: rng must .*default_rng"),
+    (lambda: recipes.LLMConfig.merged({}, "x"), "LLMConfig.merged: given must be a dict; got 'x'"),
+    (lambda: models.build("llama", SIZES).hf_arrays([1]), r"state must be a dict; got \[1\]"),
+    (lambda: models.build("gpt2", SIZES).hf_arrays({1: 2}), "names of state must"),
+    (lambda: distributed.world().first(3), "first: function must be a function .*got 3"),
+    (lambda: distributed.world().wait_until(True), "wait_until: is_done must be .*got True"),
+    (lambda: turned(3), "Rope.rotate: x must be a Tensor; got int"),
+    (lambda: turned(pg.ones((2, 4))), r"Rope.rotate: x must be \(B, T, H, D\); got \(2, 4\)"),
+    (lambda: turned(pg.ones((1, 2, 1, 4)), "a"), "Rope.rotate: length must be .*got 'a'"),
+    (lambda: optim.schedules.Joined(abs, 2, starts=2), "Joined: parts must be a list; got 2"),
+    (lambda: optim.schedules.Joined(abs, [abs], [0, 1]), "Joined: starts must have 1 items"),
+    (lambda: optim.schedules.Joined(abs, [], []), "Joined: parts must have a schedule"),
+    (lambda: [*nn.Linear(2, 2).named_modules(np.ones(2))], "named_modules: prefix must be a str"),
+]
+
+
+@pytest.mark.parametrize(("call", "told"), REFUSED, ids=[told[:40] for _, told in REFUSED])
+def test_errors_tell_what_was_expected(call: Callable[[], Any], told: str) -> None:
+    with pytest.raises((TypeError, ValueError, pg.RecordingError), match=told) as found:
+        call()
+    assert accident(found.value) is None
+    assert re.match(r"[A-Za-z_][\w.]*: ", str(found.value))
+
+
+def test_a_computed_result_ends() -> None:
+    doubled = pg.ones(3, requires_grad=True) * 2
+    doubled.numpy()
+    doubled.end()
+    assert doubled.tolist() == [2.0, 2.0, 2.0]
+    assert doubled.is_stored
