@@ -5,19 +5,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pyggml as pg
-from pyggml import data, distributed, models, nn, optim, recipes, train
+from pyggml import data, debug, distributed, models, nn, optim, recipes, train
 
 from .fuzz.refusals import accident
 
 SIZES = {"vocab_size": 16, "context": 8, "n_embd": 8, "n_layer": 1, "n_head": 2}
 RNG = np.random.default_rng(0)
 CACHE = nn.LayerCache(pg.zeros((1, 4, 8)), pg.zeros((1, 4, 8)))
+IDS = data.Documents.of([[1, 2], [3]])
+TEMPLATE = data.ChatTemplate.builtin("chatml")
+MADE: list[Any] = [
+    data.TokenDataset(np.arange(20), 4),
+    data.RandomWindows(np.arange(20), 4),
+    data.PackedDataset(IDS, 4),
+    data.LabelledDataset(IDS, [0, 1]),
+    data.AugmentedDataset(IDS, 4),
+    data.ImageDataset(data.ArrayImages(np.zeros((3, 8, 8), np.uint8), [0, 1, 0])),
+]
 LOADER = data.Loader(data.ArrayDataset(np.ones((5, 4), np.float32), np.zeros(5, np.int32)), 2)
 
 
@@ -87,13 +98,40 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: optim.schedules.Joined(abs, 2, starts=2), "Joined: parts must be a list; got 2"),
     (lambda: optim.schedules.Joined(abs, [abs], [0, 1]), "Joined: starts must have 1 items"),
     (lambda: optim.schedules.Joined(abs, [], []), "Joined: parts must have a schedule"),
+    *[(partial(each.order, 3), r"order: rng must be a Generator; got int") for each in MADE],
+    *[(partial(each.batch, "ab"), "batch: items must hold integers") for each in MADE],
+    *[(partial(each.batch, [0.5]), "batch: items must hold integers") for each in MADE],
+    *[(partial(each.batch, [-1]), "batch: items must be from 0.*; got -1") for each in MADE],
+    *[(partial(each.batch, 0), "batch: items must have 1 axes") for each in MADE],
+    (lambda: MADE[0].batch([99]), "TokenDataset.batch: items must be from 0 to 3; got 99"),
+    (lambda: MADE[3].batch(np.zeros(0, int)), "items must be 1 number or more; got none"),
+    (lambda: data.Chats([]).repeated(1.0, "a"), "Chats.repeated: seed must be .*got 'a'"),
+    (lambda: TEMPLATE.examples([3]), "examples: each of messages must be a dict; got 3"),
+    (lambda: data.ChatTemplate.of("chatml", 3), "ChatTemplate: tokenizer must be a Tokenizer"),
+    (lambda: data.ChatTemplate.of_model({}, 3), "of_model: tokenizer must be a Tokenizer"),
+    (lambda: nn.KVCache(1, 4, 1, 2).layers[0].update(1, 2, 3, 4), "update: k must be a Tensor"),
+    (lambda: nn.Rope().wavelengths("a", 2), "Rope.wavelengths: dim must be .*got 'a'"),
+    (lambda: nn.Rope().sharpen(3, 1.0), "Rope.sharpen: q must be a Tensor"),
+    (lambda: nn.RopeScaling("linear", 2.0).divisors(4, 0.0, 2), "divisors: base must be .*> 0"),
+    (lambda: models.LlamaConfig().layer_window("a"), "layer_window: i must be .*got 'a'"),
+    (lambda: models.ModernBERTConfig().sees_all(1j), "sees_all: i must be .*got 1j"),
+    (lambda: models.GPT2.from_gguf(3), "from_gguf: file must be a GGUFFile; got 3"),
+    (lambda: models.build("t5", {**SIZES, "n_ffn": 8}).new_cache(3, 2), "new_cache: encoded must"),
+    (lambda: pg.ones(1).dtype.row_bytes("a"), "row_bytes: n must be .*got 'a'"),
+    (lambda: pg.DropoutStream(0).seek("a"), "DropoutStream.seek: offset must be .*got 'a'"),
+    (lambda: pg.DropoutStream(0).take({}), "DropoutStream.take: device must be a Device"),
+    (lambda: debug.Peaks(1.0, 1.0).share(3), "Peaks.share: op must be an OpSummary"),
+    (lambda: train.ChoiceScores(1.0, 1.0, 2).error(3), "ChoiceScores.error: share must .*<= 1"),
+    (lambda: train.MetricsFile("x").begin("a"), "MetricsFile.begin: step must be .*got 'a'"),
+    (lambda: train.TrainerOptions(steps=2).value("zzz"), "name must be one of .*got 'zzz'"),
+    (lambda: distributed.world().maxima(1e300), "maxima: each value must be a whole"),
     (lambda: [*nn.Linear(2, 2).named_modules(np.ones(2))], "named_modules: prefix must be a str"),
 ]
 
 
 @pytest.mark.parametrize(("call", "told"), REFUSED, ids=[told[:40] for _, told in REFUSED])
 def test_errors_tell_what_was_expected(call: Callable[[], Any], told: str) -> None:
-    with pytest.raises((TypeError, ValueError, pg.RecordingError), match=told) as found:
+    with pytest.raises((TypeError, ValueError, IndexError, pg.RecordingError), match=told) as found:
         call()
     assert accident(found.value) is None
     assert re.match(r"[A-Za-z_][\w.]*: ", str(found.value))

@@ -22,6 +22,7 @@ import adapter_calls
 import module_calls
 import numpy as np
 import op_calls
+import owners
 import package_calls
 import tensor_calls
 from draw import Draw
@@ -36,6 +37,7 @@ REFUSALS = (
     *(ValueError, TypeError, IndexError, KeyError, OverflowError, FloatingPointError),
     *(pg.BackendError, pg.GradientError, pg.AnomalyError, pg.RecordingError),
     *(pg.DistributedError, AttributeError),
+    *(OSError, ImportError),  # a file that is not there, a package that is left out
 )
 LIMIT_S = 60
 CALLS = (
@@ -120,6 +122,8 @@ def listing() -> dict[str, list[str]]:
         "top": sorted(tensor_calls.TOP | tensor_calls.NOT_CALLED),
         "modules": modules,
         "offered": module_calls.offered(),
+        "untold": owners.untold(),
+        "wrongly_made": owners.wrongly_made(),
     }
 
 

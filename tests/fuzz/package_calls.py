@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 from draw import ODD, Draw
+from owners import MADE, PACKAGES, RNG, TOKENIZER, linear, methods
 
 import pyggml as pg
-from pyggml import data, debug, distributed, io, models, nn, optim, recipes, train
+from pyggml import nn, optim
 
 # Not called: they train, measure, wait for other processes, or change the process or a folder.
 _LEFT = set(
@@ -24,45 +25,15 @@ _WRONG = (
     *(np.array(3), np.zeros((0, 4), "f4"), np.ones((3, 4), "f4"), np.array(["a", "b"])),
     *(np.array([1j]), np.array([1, 2], "M8[s]"), np.array([object(), 1], object)),
 )
-_TOKENIZER = data.Tokenizer.chars(["hello world ab cd x"])
-
-
-def _linear() -> nn.Module:
-    return nn.Linear(4, 4)
-
-
-def _rows() -> data.ArrayDataset:
-    return data.ArrayDataset(np.ones((5, 4), np.float32), np.zeros(5, np.int32))
-
-
-def _gpt2() -> models.GPT2:
-    sizes = {"vocab_size": 8, "context": 4, "n_layer": 1, "n_head": 1, "n_embd": 4}
-    return models.GPT2(models.GPT2Config(**sizes))
-
-
-_OWNERS: dict[type, Callable[[], Any]] = {
-    pg.Graph: lambda: pg.Graph([pg.ones((3, 4)) * 2]),
-    nn.Linear: _linear,
-    nn.Sequential: lambda: nn.Sequential(_linear(), nn.ReLU()),
-    nn.ModuleDict: lambda: nn.ModuleDict({"a": _linear()}),
-    optim.AdamW: lambda: optim.AdamW(_linear(), lr=0.1),
-    optim.EMA: lambda: optim.EMA(_linear(), decay=0.5),
-    optim.ReduceOnPlateau: lambda: optim.ReduceOnPlateau(optim.schedules.constant(0.1)),
-    data.Tokenizer: lambda: _TOKENIZER,
-    data.ArrayDataset: _rows,
-    data.Loader: lambda: data.Loader(_rows(), 2),
-    data.ArrayImages: lambda: data.ArrayImages(np.zeros((3, 8, 8), np.uint8), [0, 1, 0]),
-    models.GPT2: _gpt2,
-    train.GradScaler: train.GradScaler,
-}
 # What fits an argument of a name, or of a type.
 _BY_NAME: dict[str, Callable[[Draw], Any]] = {
-    **dict.fromkeys(("model", "module"), lambda d: _linear()),
-    **dict.fromkeys(("params", "parameters"), lambda d: list(_linear().parameters())),
+    **dict.fromkeys(("model", "module"), lambda d: linear()),
+    **dict.fromkeys(("params", "parameters"), lambda d: list(linear().parameters())),
     **dict.fromkeys(("targets", "labels", "ids", "tokens", "items"), lambda d: np.arange(3)),
     **dict.fromkeys(("path", "folder", "file"), lambda d: "none.bin"),
-    "optimizer": lambda d: optim.SGD(_linear(), lr=0.1),
-    "tokenizer": lambda d: _TOKENIZER,
+    "optimizer": lambda d: optim.SGD(linear(), lr=0.1),
+    "tokenizer": lambda d: TOKENIZER,
+    "rng": lambda d: RNG,
     "texts": lambda d: ["ab cd"],
 }
 _BY_TYPE: dict[str, Callable[[Draw], Any]] = {
@@ -80,20 +51,16 @@ _BY_TYPE: dict[str, Callable[[Draw], Any]] = {
 }
 
 
-def _called() -> list[tuple[str, Any, type | None]]:
-    """Return the functions, classes and methods with their names and owners."""
-    found: list[tuple[str, Any, type | None]] = []
-    for package in (data, debug, distributed, io, models, nn, optim, recipes, train, pg):
+def _functions() -> list[tuple[str, Any]]:
+    """Return the functions and classes with their names."""
+    found = []
+    for package in PACKAGES:
         for name in package.__all__:
             each = getattr(package, name)
             is_error = inspect.isclass(each) and issubclass(each, BaseException)
             if name not in _LEFT and callable(each) and not is_error:
-                found.append((f"{package.__name__}.{name}", each, None))
-    for owner in _OWNERS:
-        methods = inspect.getmembers(owner, inspect.isfunction)
-        names = [name for name, _ in methods if not name.startswith("_")]
-        found += [(f"{owner.__name__}.{name}", getattr(owner, name), owner) for name in names]
-    return [(name, fn, owner) for name, fn, owner in found if _signature(fn) is not None]
+                found.append((f"{package.__name__}.{name}", each))
+    return [(name, fn) for name, fn in found if _signature(fn) is not None]
 
 
 def _signature(fn: Any) -> inspect.Signature | None:
@@ -103,7 +70,7 @@ def _signature(fn: Any) -> inspect.Signature | None:
         return None
 
 
-_CALLED = _called()
+_FUNCTIONS, _OWNERS = _functions(), list(MADE)
 
 
 def _fitting(d: Draw, p: inspect.Parameter) -> Any:
@@ -117,7 +84,12 @@ def _fitting(d: Draw, p: inspect.Parameter) -> Any:
 
 def package_call(d: Draw) -> tuple[str, Callable[[], Any], Callable[..., Any]]:
     """A function, class or method with arguments that mostly fit, one of which is wrong."""
-    name, fn, owner = d.pick(*_CALLED)
+    owner = d.pick(*_OWNERS) if d.chance(0.6) else None
+    if owner is None:
+        name, fn = d.pick(*_FUNCTIONS)
+    else:
+        method, fn = d.pick(*methods(owner).items())
+        name = f"{owner.__name__}.{method}"
     signature = _signature(fn)
     assert signature is not None
     wanted = [p for p in signature.parameters.values() if p.name != "self"]
@@ -133,11 +105,10 @@ def package_call(d: Draw) -> tuple[str, Callable[[], Any], Callable[..., Any]]:
             named[p.name] = value
 
     def run() -> Any:
-        own = [] if owner is None else [_OWNERS[owner]()]
-        try:
-            result = fn(*own, *placed, **named)
-        except (OSError, ImportError):
-            result = None  # a file that is not there, a package that is left out
+        called = fn if owner is None else getattr(MADE[owner](), method)
+        result = called(*placed, **named)
+        if inspect.isgenerator(result):
+            result = next(result, None)
         return result if isinstance(result, pg.Tensor) else pg.zeros(1)
 
     return f"{name} {placed!r:.200} {named!r:.400}", run, lambda got: None

@@ -17,6 +17,7 @@ _RAISE = dis.opmap["RAISE_VARARGS"]
 GOOD_ENOUGH = {
     r"; it takes \(": "Python's, of a call that does not fit a signature, which pyggml adds",
     r"takes no arguments$|takes \d+ positional": "Python's, of a function that was given to pyggml",
+    r"^\[Errno \d+\] .+: '": "the system's, which names the file",
     r"^Protocols cannot be instantiated": "Python's, of a type that is an interface",
 }
 

@@ -79,7 +79,12 @@ def test_a_hundred_thousand_calls(tmp_path: Path) -> None:
 
 def test_all_that_is_public_is_called(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(WORKER), "0"], capture_output=True, text=True, timeout=900, check=True
+        [sys.executable, str(WORKER), "0"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=True,
     )
     drawn = json.loads(done.stdout)
     assert sorted(drawn["ops"]) == sorted(pg.ops.__all__)
@@ -87,6 +92,8 @@ def test_all_that_is_public_is_called(tmp_path: Path) -> None:
     assert not missing, f"tensor_calls.py neither draws these nor says why not: {missing}"
     missing = set(drawn["offered"]) - set(drawn["modules"])
     assert not missing, f"module_calls.py neither draws these nor says why not: {missing}"
+    assert not drawn["untold"], f"owners.py neither makes these nor says why not: {drawn['untold']}"
+    assert not drawn["wrongly_made"]
     public = {name for name in dir(pg.Tensor) if not name.startswith("_")}
     assert public - set(drawn["Tensor"]) - NOT_CALLED == set()
 

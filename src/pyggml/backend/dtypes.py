@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..checks import whole
 from ..errors import DTypeError, ShapeError, shown
 from .library import ffi, lib
 
@@ -75,7 +76,7 @@ class DType:
 
     def row_bytes(self, n: int) -> int:
         """Return the bytes of `n` consecutive elements, a multiple of the block size."""
-        return n // self.block_size * self.type_size
+        return whole("DType.row_bytes", "n", n, 0) // self.block_size * self.type_size
 
 
 _NUMPY = {"f32": "f4", "f16": "f2", "f64": "f8", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8"}

@@ -16,6 +16,7 @@ from ..backend.headers import MOVES, address, operands
 from ..backend.library import ffi, lib
 from ..backend.op_names import op_name
 from ..backend.scopes import Scope, in_turn
+from ..checks import instance
 from ..graph.observers import MAKERS
 from ..tensors.node import Node
 from .tables import html_table
@@ -97,6 +98,7 @@ class Peaks:
         Above 1 are matmuls of a narrower dtype than the one measured, and ops whose data are in
         the cache.
         """
+        instance("Peaks.share", "op", op, OpSummary)
         attainable = max(op.flops / self.flop_s, op.bytes / self.byte_s)
         return attainable / op.seconds if op.seconds else 0.0
 

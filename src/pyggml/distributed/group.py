@@ -215,7 +215,7 @@ class Group:
         Args:
             values: of this rank, as many on every rank.
         """
-        found = np.array(values, np.int64)
+        found = np.array([checks.whole("maxima", "each value", each) for each in values], np.int64)
         self.reduce([found], "max")
         return list(map(int, found))
 

@@ -232,7 +232,7 @@ class GGUFFile:
         Raises:
             FormatError: the file has no such tensor.
         """
-        if name not in self.tensors:
+        if checks.text("GGUFFile.info", "name", name) not in self.tensors:
             raise self._error(f"tensor {name!r}: the file has none of this name")
         return self.tensors[name]
 

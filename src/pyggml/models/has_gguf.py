@@ -340,6 +340,7 @@ class HasGGUF(nn.Module, ABC):
                 unexpected or of the wrong shape; with check: a weight is not finite.
         """
         checks.flag("load", "check", check)
+        checks.having("from_gguf", "file", file, "a GGUFFile", "metadata", "tensors", "path")
         archs = cls.gguf_archs or (cls.arch,)
         arch = file.metadata.get("general.architecture")
         if not isinstance(arch, str) or arch not in archs:

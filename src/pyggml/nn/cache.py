@@ -30,11 +30,12 @@ class LayerCache:
     """
 
     def __init__(self, keys: Tensor, values: Tensor, wavelengths: Tensor | None = None) -> None:
-        shape = need_tensor("LayerCache", "keys", keys).shape
-        if len(shape) != 3 or need_tensor("LayerCache", "values", values).shape != shape:
+        need_tensor("LayerCache", "keys", keys)
+        need_tensor("LayerCache", "values", values)
+        if keys.ndim != 3 or values.shape != keys.shape:
             raise ShapeError(
                 "LayerCache: keys and values must be (B, capacity, G * D) both; got "
-                f"{shape} and {values.shape}"
+                f"{keys.shape} and {values.shape}"
             )
         self.keys = keys
         self.values = values

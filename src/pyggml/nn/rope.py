@@ -159,6 +159,9 @@ class RopeScaling:
         Shape:
             -> (dim / 2,)
         """
+        who = "RopeScaling.divisors"
+        dim, length = checks.whole(who, "dim", dim, 2), checks.whole(who, "length", length, 0)
+        base = checks.number(who, "base", base, above=0.0)
         half = dim // 2
         beyond = length > (self.original or 0)
         table = self.table or (self.long if beyond else self.short)
@@ -262,6 +265,8 @@ class Rope:
             >>> Rope(base=100.0).wavelengths(4, 9).tolist()
             [1.0, 10.0]
         """
+        who = "Rope.wavelengths"
+        dim, length = checks.whole(who, "dim", dim, 2), checks.whole(who, "length", length, 0)
         dim = dim if self.dims is None else self.dims
         half = dim // 2
         own = self.base ** (np.arange(half) / half) / self.scale
@@ -279,7 +284,8 @@ class Rope:
         Shape:
             q (B, T, H, D) -> as q
         """
-        width = q.shape[-1]
+        width = need_tensor("Rope.sharpen", "q", q).shape[-1]
+        scale = checks.number("Rope.sharpen", "scale", scale)
         if self.dims in (None, width) or self.score_factor == 1.0:
             return q, scale * self.score_factor
         return q * _sharpened(self, width, q.device), scale  # what turns, and that alone

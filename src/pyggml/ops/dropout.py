@@ -11,7 +11,7 @@ import numpy as np
 from ..backend.device import Device
 from ..backend.library import lib
 from ..backend.scopes import Scope, Scopes
-from ..checks import number, whole
+from ..checks import instance, number, whole
 from ..errors import ShapeError, fitting, shown
 from ..tensors.create import tensor
 from ..tensors.random import random_generator
@@ -69,6 +69,7 @@ class DropoutStream(Scope):
 
     def take(self, device: Device) -> tuple[Tensor, int]:
         """Return the stream's seed on a device, and the next index of this recording."""
+        instance("DropoutStream.take", "device", device, Device)
         if device not in self._tensors:
             self._tensors[device] = tensor(self._words(), device=device)
         self._index += 1
@@ -76,6 +77,7 @@ class DropoutStream(Scope):
 
     def seek(self, offset: int) -> None:
         """Set the number of the next mask, modulo 2^32."""
+        offset = whole("DropoutStream.seek", "offset", offset)
         if offset == self._offset:
             return
         self._offset = offset

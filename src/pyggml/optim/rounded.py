@@ -98,7 +98,7 @@ class RoundedWeights(NotCopied):
         Args:
             step: number of the last update.
         """
-        if step % self.every:
+        if checks.whole("RoundedWeights.settle", "step", step, 0) % self.every:
             self.round()
 
     def current(self, step: int) -> dict[str, Tensor]:
@@ -107,7 +107,7 @@ class RoundedWeights(NotCopied):
         Args:
             step: number of the last update.
         """
-        if not step % self.every:
+        if not checks.whole("RoundedWeights.current", "step", step, 0) % self.every:
             return self.rounded
         found = {n: empty(r.shape, dtype=r.dtype, device=r.device) for n, r in self.rounded.items()}
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ..checks import choice
 from ..errors import ConfigError
 from .agreement import check_known, check_needs
 from .fields import options_of, plain
@@ -46,8 +47,9 @@ class Options:
         Args:
             name: the option.
         """
-        found = getattr(self, name)
-        return options_of(type(self))[name].otherwise if found is None else found
+        known = options_of(type(self))
+        found = getattr(self, choice(type(self).__name__, "name", name, known))
+        return known[name].otherwise if found is None else found
 
     def missing(self) -> Mapping[str, tuple[str, str]]:
         """Return the needs of options that are not met; see `check_needs`. For overriding."""

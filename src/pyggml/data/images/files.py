@@ -125,7 +125,7 @@ class ImageFolder:
 
     def image(self, item: int) -> np.ndarray | None:
         """Read an image (H, W, C) f32 from 0 to 1; None, and an entry in `skipped`, if it fails."""
-        file = self.files[item]
+        file = self.files[checks.whole("ImageFolder.image", "item", item, 0, len(self.files) - 1)]
         try:
             return _read(file, self.channels)
         except Exception as error:  # noqa: BLE001 - decoders raise anything

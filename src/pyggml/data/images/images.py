@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from ... import checks
 from ...errors import FormatError, ShapeError
 from ..batch import Batch
-from ..dataset import IGNORE_INDEX
+from ..dataset import IGNORE_INDEX, check_rng, item_numbers
 from ..fingerprint import fingerprint
 from ..item_random import item_rng, number_of, virtual_items
 from .pipeline import ImageTransform, Pipeline
@@ -223,7 +223,7 @@ class ImageDataset:
 
     def order(self, rng: np.random.Generator | None) -> np.ndarray:
         """Return an epoch's items with random numbers; without a generator, each once."""
-        count = len(self)
+        count, rng = len(self), check_rng("ImageDataset.order", rng)
         if rng is None:
             return virtual_items(np.arange(count), count)
         if self.weights is None:
@@ -233,7 +233,8 @@ class ImageDataset:
 
     def batch(self, items: np.ndarray) -> Batch:
         """Read and transform images; see the class for the shapes."""
-        made = [self._item(int(item)) for item in np.asarray(items)]
+        numbers = item_numbers("ImageDataset.batch", items, None, 1)
+        made = [self._item(int(item)) for item in numbers]
         shapes = {image.shape for image, _ in made if image is not None}
         if len(shapes) > 1:
             raise ShapeError(

@@ -61,6 +61,7 @@ class ImageSubset:
 
     def image(self, item: int) -> np.ndarray | None:
         """An image (H, W, C) f32 from 0 to 1; None if it cannot be read."""
+        item = checks.whole("ImageSubset.image", "item", item, 0, len(self) - 1)
         return self.source.image(int(self.items[item]))
 
 

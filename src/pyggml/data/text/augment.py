@@ -7,7 +7,7 @@ import numpy as np
 
 from ... import checks
 from ..batch import Batch
-from ..dataset import IGNORE_INDEX
+from ..dataset import IGNORE_INDEX, item_numbers, order_of
 from ..fingerprint import fingerprint
 from ..item_random import item_rng, number_of, virtual_items
 from .documents import Documents, check_documents
@@ -114,12 +114,12 @@ class AugmentedDataset:
 
     def order(self, rng: np.random.Generator | None) -> np.ndarray:
         """Return an epoch's items with random numbers; without a generator, always the same."""
-        items = np.arange(len(self)) if rng is None else rng.permutation(len(self))
+        items = order_of("AugmentedDataset.order", len(self), rng)
         return virtual_items(items, len(self), rng)
 
     def batch(self, items: np.ndarray) -> Batch:
         """Read, crop and transform items; see the class for the shapes."""
-        pairs = [self._item(item) for item in np.asarray(items)]
+        pairs = [self._item(item) for item in item_numbers("AugmentedDataset.batch", items, None)]
         x = self._rows([x for x, _ in pairs], self.seq_len, self.pad_id)
         if self.transform.kind == "causal":
             return Batch(x, self._rows([y for _, y in pairs], self.seq_len, IGNORE_INDEX))

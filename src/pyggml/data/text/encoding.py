@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ... import checks
 from ...errors import FormatError
 from .chunks import Chunk, check_unicode, describe
 from .training import guarded
@@ -173,7 +174,7 @@ class Encoder:
         batch: list[Chunk] = []
         size = 0
         for chunk in chunks:
-            batch.append(chunk)
+            batch.append(checks.instance(who, "each of chunks", chunk, Chunk))
             size += len(chunk.text)
             if size >= _BATCH_CHARS:
                 yield self._encode_batch(who, batch, head, tail, dtype)

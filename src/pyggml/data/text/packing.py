@@ -11,7 +11,7 @@ import numpy as np
 
 from ... import checks
 from ..batch import Batch
-from ..dataset import IGNORE_INDEX
+from ..dataset import IGNORE_INDEX, item_numbers, order_of
 from ..fingerprint import fingerprint
 from .documents import Documents, check_documents
 
@@ -143,7 +143,7 @@ class PackedDataset:
 
     def order(self, rng: np.random.Generator | None) -> np.ndarray:
         """Row numbers of an epoch: a permutation, or natural order without a generator."""
-        return np.arange(len(self)) if rng is None else rng.permutation(len(self))
+        return order_of("PackedDataset.order", len(self), rng)
 
     def batch(self, items: np.ndarray) -> Batch:
         """Read rows.
@@ -151,7 +151,7 @@ class PackedDataset:
         Shape:
             items (B,) -> x (B, T), y (B, T), positions (B, T), segments (B, T), all int32
         """
-        items = np.asarray(items)
+        items = item_numbers("PackedDataset.batch", items, len(self))
         shape = (items.size, self.seq_len)
         x, positions, segments = (np.zeros(shape, np.int32) for _ in range(3))
         y = np.full(shape, IGNORE_INDEX, np.int32)

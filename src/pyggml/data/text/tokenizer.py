@@ -91,7 +91,7 @@ class Tokenizer:
 
     def _find_special(self, vocab: dict[str, int], bos: str | None, eos: str | None) -> None:
         for role, token in (("bos", bos), ("eos", eos)):
-            if token is not None and token not in vocab:
+            if token is not None and checks.text("Tokenizer", role, token) not in vocab:
                 raise ValueError(f"Tokenizer: {role} must be in the vocabulary; got {token!r}")
         head, tail = self._encoder.ends()
         known_eos = [vocab[name] for name in _EOS_NAMES if name in vocab]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ... import checks
-from ..dataset import IGNORE_INDEX
+from ..dataset import IGNORE_INDEX, check_rng, item_numbers, order_of
 from ..fingerprint import fingerprint
 from .ids import ids_in_range, token_stream
 
@@ -126,7 +126,7 @@ class TokenDataset(_Windows):
 
     def order(self, rng: np.random.Generator | None) -> np.ndarray:
         """Item numbers of an epoch: a permutation, or natural order without a generator."""
-        return np.arange(len(self)) if rng is None else rng.permutation(len(self))
+        return order_of("TokenDataset.order", len(self), rng)
 
     def batch(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Read several items at once.
@@ -134,7 +134,7 @@ class TokenDataset(_Windows):
         Shape:
             items (B,) -> x (B, T), y (B, T), both int32
         """
-        items = np.asarray(items)
+        items = item_numbers("TokenDataset.batch", items, len(self))
         is_tail = items >= self._whole
         if not is_tail.any():
             return self._gather(items * self.stride)
@@ -203,10 +203,12 @@ class RandomWindows(_Windows):
     def order(self, rng: np.random.Generator | None) -> np.ndarray:
         """Starts of an epoch's windows: random, or evenly spread without a generator."""
         starts = self.ids.size - self.seq_len
+        rng = check_rng("RandomWindows.order", rng)
         if rng is None:
             return np.linspace(0, starts - 1, len(self)).astype(np.int64)
         return rng.integers(0, starts, size=len(self))
 
     def batch(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Read the windows that start at the given tokens: (B,) -> x (B, T), y (B, T)."""
-        return self._gather(np.asarray(items))
+        starts = self.ids.size - self.seq_len
+        return self._gather(item_numbers("RandomWindows.batch", items, starts))

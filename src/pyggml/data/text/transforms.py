@@ -91,6 +91,7 @@ class MaskTokens:
 
     def sizes(self, tokens: int) -> tuple[int, int]:
         """Inputs and targets are as long as the text."""
+        checks.whole("MaskTokens.sizes", "tokens", tokens)
         return tokens, tokens
 
 
@@ -273,6 +274,7 @@ class FillInTheMiddle:
 
     def sizes(self, tokens: int) -> tuple[int, int]:
         """Three tokens are added; the targets are the inputs shifted by one."""
+        checks.whole("FillInTheMiddle.sizes", "tokens", tokens)
         return tokens + 2, tokens + 2
 
 

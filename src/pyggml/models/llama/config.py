@@ -265,11 +265,13 @@ class LlamaConfig(ModelConfig):
 
     def layer_window(self, i: int) -> int | None:
         """Return how many tokens a token sees in layer i; None is all before it."""
+        checks.whole("layer_window", "i", i, 0)
         everything = self.pattern > 1 and (i + 1) % self.pattern == 0
         return None if everything else self.window
 
     def layer_rope(self, i: int) -> nn.Rope | None:
         """Return the rotary positions of layer i; None has none."""
+        checks.whole("layer_rope", "i", i, 0)
         traits, rope = self.traits, self.rope
         if traits.no_rope and (i + 1) % traits.no_rope == 0:
             return None

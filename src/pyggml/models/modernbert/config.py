@@ -88,7 +88,7 @@ class ModernBERTConfig(EncoderConfig):
 
     def sees_all(self, i: int) -> bool:
         """Return True if the tokens of layer i see all others."""
-        return i % self.window_pattern == 0
+        return checks.whole("sees_all", "i", i, 0) % self.window_pattern == 0
 
     def layer_rope(self, i: int) -> nn.Rope:
         """Return the rotary positions of layer i."""

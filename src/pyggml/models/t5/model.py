@@ -209,6 +209,8 @@ class T5(Model):
         Shape:
             encoded (1, T, C)
         """
+        if need_tensor("T5.new_cache", "encoded", encoded).ndim != 3:
+            raise ShapeError(f"T5.new_cache: encoded must be (1, T, C); got {encoded.shape}")
         config = self.config
         device: Device = self.device
         own = nn.KVCache(config.decoder_layers, capacity, config.n_head, config.n_head_dim, device)

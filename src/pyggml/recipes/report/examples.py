@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ... import checks
+
 __all__ = ["ClassResults", "WorstExamples"]
 
 _MOST = 12
@@ -52,6 +54,7 @@ class ClassResults:
         Args:
             unit: the name of the examples' number.
         """
+        checks.text("ClassResults.to_dict", "unit", unit)
         return {
             "accuracy": self.accuracy,
             unit: int(self.confusion.sum()),

@@ -47,6 +47,7 @@ class ChoiceScores:
         Args:
             share: acc or acc_norm.
         """
+        share = checks.number("ChoiceScores.error", "share", share, 0, 1)
         return math.sqrt(share * (1 - share) / max(1, self.questions - 1))
 
 

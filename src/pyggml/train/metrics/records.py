@@ -151,6 +151,7 @@ class MetricsFile:
         Raises:
             OSError: the file cannot be written.
         """
+        step = whole("MetricsFile.begin", "step", step, 0)
         if self.path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(self.path))
         if step == 0:

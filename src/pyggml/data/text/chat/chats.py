@@ -114,6 +114,7 @@ class Chats(Sequence[Chat]):
             ValueError: the weight is out of range.
         """
         weight = checks.number("Chats.repeated", "weight", weight, above=0, most=1000)
+        seed = checks.whole("Chats.repeated", "seed", seed, 0)
         often, more = int(weight), round((weight % 1) * len(self.items))
         chosen = np.random.default_rng(seed).permutation(len(self.items))[:more]
         items = [*self.items] * often + [self.items[i] for i in sorted(chosen.tolist())]
@@ -133,6 +134,7 @@ class Chats(Sequence[Chat]):
         """
         who = "Chats.split"
         validation = checks.number(who, "validation", validation, above=0, below=1)
+        seed = checks.whole(who, "seed", seed, 0)
         keys = [chat.key() for chat in self.items]
         different = list(dict.fromkeys(keys))
         count = max(1, round(validation * len(different)))

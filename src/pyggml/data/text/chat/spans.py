@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from .... import checks
 from ....errors import FormatError
 from .renderer import View
 
@@ -108,6 +109,7 @@ def examples(writer: Writer, messages: Sequence[Any], train_on: str) -> list[Ren
 
 def _trains(message: Mapping[str, Any]) -> bool:
     """Return True for an assistant's message that its data do not leave out of training."""
+    checks.mapping("ChatTemplate.examples", "each of messages", message)
     return (
         message.get("role") == "assistant"
         and bool(message.get("train", True))

@@ -149,7 +149,9 @@ class ChatTemplate:
         """
         if given is not None:
             return cls.of(given, tokenizer)
-        own = metadata.get(_KEY)
+        who = "ChatTemplate.of_model"
+        checks.having(who, "tokenizer", tokenizer, "a Tokenizer", "bos_id", "eos_id", "token_id")
+        own = checks.mapping(who, "metadata", metadata).get(_KEY)
         if isinstance(own, str) and own.strip():
             return cls(own, **_tokens(tokenizer), name=f"{name}: {_KEY}")
         found = (name for mark, name in BY_MARK.items() if tokenizer.token_id(mark) is not None)
@@ -272,6 +274,7 @@ def _with_reasoning(message: Mapping[str, Any]) -> dict[str, Any]:
 def _tokens(tokenizer: Tokenizer | None) -> dict[str, str]:
     if tokenizer is None:
         return {}
+    checks.having("ChatTemplate", "tokenizer", tokenizer, "a Tokenizer", "bos_id", "eos_id")
     ids = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}
     return {
         role: "" if number is None else tokenizer.token(number) or ""

@@ -11,7 +11,7 @@ import numpy as np
 from .... import checks
 from ....errors import FormatError, reason
 from ...batch import Batch
-from ...dataset import IGNORE_INDEX
+from ...dataset import IGNORE_INDEX, check_rng, item_numbers
 from ...fingerprint import fingerprint
 from ..documents import Documents
 from ..records import read_pairs
@@ -31,6 +31,7 @@ def by_length(lengths: np.ndarray, rng: np.random.Generator | None) -> np.ndarra
         lengths: of the items, (N,).
         rng: random numbers; None gives the natural order.
     """
+    rng = check_rng("order", rng)
     if rng is None:
         return np.arange(lengths.size)
     items = rng.permutation(lengths.size)
@@ -194,7 +195,7 @@ class Seq2SeqDataset:
         Shape:
             items (B,) -> x, attention_mask (B, T), y (B, U) int32
         """
-        items = np.asarray(items)
+        items = item_numbers("Seq2SeqDataset.batch", items, len(self), 1)
         x, mask = side_by_side(self.inputs, items)
         ids, counts = side_by_side(self.targets, items)
         return Batch(x, np.where(counts > 0, ids, IGNORE_INDEX), attention_mask=mask)

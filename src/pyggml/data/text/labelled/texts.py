@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from .... import checks
 from ....errors import FormatError, shown
 from ...batch import Batch
+from ...dataset import item_numbers, order_of
 from ...fingerprint import fingerprint
 from ..documents import Documents, check_documents
 from ..records import bad_row, no_rows, read_records
@@ -88,6 +89,7 @@ class LabelledTexts:
         """
         who = "LabelledTexts.split"
         share = checks.number(who, "validation", validation, above=0, below=1)
+        seed = checks.whole(who, "seed", seed, 0)
         by_class: dict[int, list[str]] = {}
         for text, label in dict(reversed([*zip(self.texts, self.labels, strict=True)])).items():
             by_class.setdefault(label, []).append(text)
@@ -302,7 +304,7 @@ class LabelledDataset:
 
     def order(self, rng: np.random.Generator | None) -> np.ndarray:
         """Item numbers of an epoch: a permutation, or natural order without a generator."""
-        return np.arange(len(self)) if rng is None else rng.permutation(len(self))
+        return order_of("LabelledDataset.order", len(self), rng)
 
     def fingerprint(self) -> int:
         """Return a checksum of the tokens and labels."""
@@ -314,6 +316,6 @@ class LabelledDataset:
         Shape:
             items (B,) -> x, attention_mask (B, T), y (B,) int32
         """
-        items = np.asarray(items)
+        items = item_numbers("LabelledDataset.batch", items, len(self), 1)
         x, mask = side_by_side(self.documents, items, self.seq_len)
         return Batch(x, self.labels[items], attention_mask=mask)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from .... import checks
 from ....errors import FormatError, ShapeError, reason, shown
 from ...batch import Batch
-from ...dataset import IGNORE_INDEX
+from ...dataset import IGNORE_INDEX, item_numbers
 from ...fingerprint import fingerprint
 from ..documents import Documents
 from ..records import no_rows, read_records
@@ -127,7 +127,7 @@ class TokenClassificationDataset:
         Shape:
             items (B,) -> x, attention_mask, y (B, T) int32
         """
-        items = np.asarray(items)
+        items = item_numbers("TokenClassificationDataset.batch", items, len(self), 1)
         x, mask = side_by_side(self.documents, items, int(self.documents.lengths.max()))
         y = np.full_like(x, IGNORE_INDEX)
         for row, item in enumerate(items.tolist()):
