@@ -206,6 +206,14 @@ def test_bad_lines_are_refused_with_file_and_line(
         list(read_texts(tmp_path / name))
 
 
+def test_a_parquet_file_with_a_damaged_name_is_refused(tmp_path: Path) -> None:
+    parquet(tmp_path / "a.parquet")
+    whole = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "b.parquet").write_bytes(whole.replace(b"text", b"\xfe\xffxt"))
+    with pytest.raises(FormatError, match=r"b\.parquet: row 0: not a Parquet file, or damaged"):
+        list(read_texts(tmp_path / "b.parquet"))
+
+
 def test_large_fields(tmp_path: Path) -> None:
     limit = csv.field_size_limit()
     (tmp_path / "a.csv").write_text("text\n" + "x" * 300_000 + "\n")

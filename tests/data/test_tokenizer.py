@@ -473,6 +473,21 @@ def test_a_pipe_is_no_tokenizer(tmp_path: Path, name: str) -> None:
         Tokenizer.from_file(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ('{"bos_token": 3}', "bos_token must be a text or null; got 3"),
+        ('{"eos_token": {"content": []}}', r"eos_token must be a text or null; got \[\]"),
+        ('{"eos_token": "none"}', "eos must be in the vocabulary; got 'none'"),
+    ],
+)
+def test_settings_that_name_no_token_are_refused(tmp_path: Path, settings: str, told: str) -> None:
+    Tokenizer.chars(["ab"]).save(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer_config.json").write_text(settings)
+    with pytest.raises(FormatError, match=rf"tokenizer_config\.json: .*{told}"):
+        Tokenizer.from_file(tmp_path)
+
+
 CATASTROPHE = """
 import json, sys
 from pyggml.data import Tokenizer

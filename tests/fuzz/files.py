@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gzip
 import importlib
 import json
 import random
@@ -26,13 +27,19 @@ import numpy as np
 
 import pyggml as pg
 from pyggml import nn
-from pyggml.data import TokenDataset, Tokenizer, read_text
+from pyggml.data import TokenDataset, Tokenizer, TokenStore, read_records, read_text
+from pyggml.errors import ConfigError
 from pyggml.io import load_safetensors, read_gguf, save_safetensors, write_gguf
 from pyggml.io.sealed import hash_of, seal
 from pyggml.models import build, load, load_lora, save_lora
 from pyggml.train import CheckpointError, TrainState, load_checkpoint, save_checkpoint
 
-REFUSALS = (pg.FormatError, CheckpointError)
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fuzz"))
+seeds, readers = importlib.import_module("seeds"), importlib.import_module("readers")
+
+REFUSALS = (pg.FormatError, CheckpointError, ConfigError)
+# Of fuzz/readers.py, which reads them from the seeds of its fuzzers.
+SEEDED = ("toml", "image", "gzip", "csv", "pairs", "chats", "idx", "imatrix")
 LIMIT_S = 60
 HUGE = (0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**63, 2**64 - 1)
 TEXT = "To be, or not to be, that is the question.\n" * 20
@@ -62,6 +69,29 @@ def write_model(folder: Path) -> None:
     state = TrainState(3, 10, 100, 1.0, {"epoch": 0}, {"g": {"x": 1}}, {"lr": 0.1}, None, None)
     save_checkpoint(folder / "checkpoints", state, weights, {"m": np.ones(3, np.float32), "k": 1})
     (folder / "text.txt").write_text(TEXT)
+    write_rest(folder, tokenizer)
+
+
+def write_rest(folder: Path, tokenizer: Tokenizer) -> None:
+    """Write a store of tokens, the settings of a tokenizer, a table, and the fuzzers' seeds."""
+    (folder / "hf").mkdir()
+    tokenizer.save(folder / "hf/tokenizer.json")
+    settings = {"bos_token": {"content": "t"}, "eos_token": "e", "add_bos_token": True, "x": 3}
+    (folder / "hf/tokenizer_config.json").write_text(json.dumps(settings))
+    store = TokenStore.build(folder / "text.txt", Tokenizer.chars([TEXT]), folder / "stores")
+    store.path.rename(folder / "store")
+    with contextlib.suppress(ImportError):
+        import pyarrow
+        from pyarrow import parquet
+
+        table = pyarrow.table({"prompt": ["a", "b", "c"], "completion": ["x", None, "z"]})
+        parquet.write_table(table, folder / "rows.parquet")
+    seeds.main(folder / "seeds")
+    for name in SEEDED:
+        for seed in sorted((folder / f"seeds/python-{name}").iterdir()):
+            own = folder / f"{name}-{seed.name}"
+            own.mkdir()
+            shutil.copy(seed, own / readers.READERS[name][0])
 
 
 def read_kept(path: Path) -> None:
@@ -111,6 +141,24 @@ def read_checkpoint(path: Path) -> None:
     assert isinstance(checkpoint.state.step, int)
 
 
+def read_settings(path: Path) -> None:
+    read_tokens(path.with_name("tokenizer.json"))
+
+
+def read_rows(path: Path) -> None:
+    for _ in read_records(path):
+        pass
+
+
+def read_store(path: Path) -> None:
+    """Read a store whose hashes do not fit the damage, without looking at them."""
+    store = TokenStore(path.parent, check=False)
+    for document in store.documents:
+        document.sum()
+    with contextlib.suppress(pg.FormatError):
+        store.verify()
+
+
 def read_dataset(path: Path) -> None:
     texts = read_text(path)
     ids = np.frombuffer("".join(texts).encode(), np.uint8).astype(np.int32)
@@ -143,7 +191,15 @@ KINDS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "tokenizer": ("tokenizer.json", read_tokens),
     "state": ("checkpoints/step-000003/state.json", read_checkpoint),
     "weights": ("checkpoints/step-000003/model.safetensors", read_checkpoint),
+    "optimizer": ("checkpoints/step-000003/optimizer.safetensors", read_checkpoint),
     "text": ("text.txt", read_dataset),
+    "settings": ("hf/tokenizer_config.json", read_settings),
+    "parquet": ("rows.parquet", read_rows),
+    "store": ("store/store.json", read_store),
+    "store-tokens": ("store/tokens.bin", read_store),
+    "store-documents": ("store/documents.bin", read_store),
+    # A folder for each seed.
+    **{name: (f"{name}-*/{readers.READERS[name][0]}", readers.READERS[name][1]) for name in SEEDED},
 }
 
 
@@ -161,7 +217,10 @@ def damage_json(r: random.Random, data: bytes) -> bytes:
     """Another value, or none, somewhere in a JSON file."""
     content = json.loads(data)
     for _ in range(r.randint(1, 2)):
-        path = r.choice(_json_paths(content))
+        paths = _json_paths(content)
+        if not paths:
+            break
+        path = r.choice(paths)
         parent = content
         try:
             for key in path[:-1]:
@@ -174,6 +233,20 @@ def damage_json(r: random.Random, data: bytes) -> bytes:
         except (KeyError, IndexError, TypeError):
             continue
     return json.dumps(content).encode()
+
+
+def damage_within(r: random.Random, name: str, data: bytes) -> bytes:
+    """Damage what a file holds rather than its bytes: JSON, a line of it, what gzip packed."""
+    if name.endswith(".json"):
+        return damage_json(r, data)
+    if name.endswith(".jsonl"):
+        lines = data.splitlines()
+        at = r.randrange(len(lines))
+        lines[at] = damage_json(r, lines[at])
+        return b"\n".join(lines)
+    if data[:2] == b"\x1f\x8b":
+        return gzip.compress(damage(r, gzip.decompress(data)))
+    return damage(r, data)
 
 
 def damage(r: random.Random, data: bytes) -> bytes:
@@ -205,15 +278,15 @@ def damage(r: random.Random, data: bytes) -> bytes:
 
 
 def one(r: random.Random, folder: Path) -> None:
-    kind = r.choice(list(KINDS))
+    kind = r.choice([kind for kind, (name, _) in KINDS.items() if any(folder.glob(name))])
     name, read = KINDS[kind]
-    path = folder / name
+    path = r.choice(sorted(folder.glob(name)))
     whole = path.read_bytes()
-    damaged = damage_json(r, whole) if name.endswith("json") and r.random() < 0.6 else None
-    path.write_bytes(damage(r, whole) if damaged is None else damaged)
+    within = r.random() < 0.6
+    path.write_bytes(damage_within(r, name, whole) if within else damage(r, whole))
     state = folder / "checkpoints/step-000003/state.json"
     kept = state.read_bytes()
-    if kind == "weights" and r.random() < 0.7:  # a checksum that fits the damage
+    if kind in ("weights", "optimizer") and r.random() < 0.7:  # a checksum that fits the damage
         record = json.loads(kept)
         del record["sha256"]
         data = path.read_bytes()

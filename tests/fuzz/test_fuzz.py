@@ -115,7 +115,8 @@ def damaged(count: int, seed: int, tmp_path: Path, limit_s: float) -> dict[str, 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits address space")
 def test_hundreds_of_damaged_files(tmp_path: Path) -> None:
-    pytest.importorskip("tokenizers")
+    for package in ("tokenizers", "PIL"):
+        pytest.importorskip(package)
     counts = damaged(200, 1, tmp_path, 900)
     assert counts["files"] == 200
     assert counts["refused"] > 100
@@ -125,7 +126,8 @@ def test_hundreds_of_damaged_files(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="limits address space")
 def test_a_hundred_thousand_damaged_files(tmp_path: Path) -> None:
-    pytest.importorskip("tokenizers")
+    for package in ("tokenizers", "PIL"):
+        pytest.importorskip(package)
     total: Counter[str] = Counter()
     for seed in range(50):
         total.update(damaged(2000, seed, tmp_path, 1200))

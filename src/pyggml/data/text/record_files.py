@@ -184,7 +184,7 @@ def _parquet(path: Path) -> Iterator[_Row]:
                 for row in batch.to_pylist():
                     yield Record(f"{path}: row {number}", row)
                     number += 1
-    except (ArrowException, OSError) as error:
+    except (ArrowException, OSError, UnicodeError) as error:
         raise FormatError(
             f"read_records: {path}: row {number}: not a Parquet file, or damaged: {error}"
         ) from error

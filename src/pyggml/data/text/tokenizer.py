@@ -160,7 +160,12 @@ class Tokenizer:
                 except FormatError as error:
                     raise FormatError(f"{file}: {error}") from error
         backend, config = read_backend(file), read_config(file)
-        return cls(backend, bos or config.get("bos_token"), eos or config.get("eos_token"))
+        try:
+            return cls(backend, bos or config.get("bos_token"), eos or config.get("eos_token"))
+        except ValueError as error:
+            if bos or eos or isinstance(error, FormatError):
+                raise
+            raise FormatError(f"{file.with_name('tokenizer_config.json')}: {error}") from error
 
     @classmethod
     def from_spec(cls, spec: str | os.PathLike[str], texts: Iterable[str]) -> Tokenizer:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import FormatError
+from ...errors import FormatError, shown
 from ...io.atomic import atomic_write
 from ...io.regular import read_regular
 from .training import guarded, library
@@ -72,6 +72,11 @@ def read_config(file: Path) -> dict[str, Any]:
     for role in ("bos_token", "eos_token"):
         if isinstance(content.get(role), dict):
             content[role] = content[role].get("content")
+        if not isinstance(content.get(role, ""), (str, type(None))):
+            raise FormatError(
+                f"Tokenizer.from_file: {beside}: {role} must be a text or null; got "
+                f"{shown(content[role])}"
+            )
     return content
 
 
