@@ -115,6 +115,7 @@ class GGUFFile:
                 they live. What is written to this memory goes to a copy of the page.
         """
         path = checks.path("read_gguf", "path", path)
+        private = checks.flag("read_gguf", "private", private)
         access = mmap.ACCESS_COPY if private else mmap.ACCESS_READ
         first = cls._open_one(path, access)
         count, own = (first.metadata.get(f"split.{key}", n) for key, n in (("count", 1), ("no", 0)))

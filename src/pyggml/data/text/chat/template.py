@@ -211,8 +211,12 @@ class ChatTemplate:
         Raises:
             FormatError: the template fails, or does not write an answer as the data have it.
         """
-        checks.choice("ChatTemplate.examples", "train_on", train_on, ("all", "answers", "last"))
-        messages = checks.items("ChatTemplate.examples", "messages", messages)
+        who = "ChatTemplate.examples"
+        checks.choice(who, "train_on", train_on, ("all", "answers", "last"))
+        messages = checks.items(who, "messages", messages)
+        special = checks.names(who, "special", special)
+        for tool in () if tools is None else checks.items(who, "tools", tools):
+            checks.mapping(who, "each of tools", tool)
         ends = [mark for mark in (self.eos_token, *sorted(END_NAMES)) if mark]
         writer = Writer(
             self.name, self.marked, ends, special,
