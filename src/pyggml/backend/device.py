@@ -9,7 +9,7 @@ import warnings
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..checks import instance, whole
+from ..checks import instance, number, whole
 from ..errors import BackendError, shown
 from .cores import available_cores, wanted_threads
 from .library import ffi, lib
@@ -171,13 +171,13 @@ class Device:
             size_bytes: of what is to be allocated, >= 0.
 
         Raises:
-            TypeError: the size is no whole number.
+            TypeError: the size is no number.
             ValueError: the size is below 0.
         """
-        size_bytes = whole("Device.has_memory", "size_bytes", size_bytes, 0)
-        if size_bytes < LARGE_BYTES:
+        size = number("Device.has_memory", "size_bytes", size_bytes, 0)
+        if size < LARGE_BYTES:
             return True
-        return self.kind != "cpu" or size_bytes <= self.memory_free
+        return self.kind != "cpu" or size <= self.memory_free
 
     def supports(self, node: Any) -> bool:
         """Return True if the device computes this `ggml_tensor *`."""

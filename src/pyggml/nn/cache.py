@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .. import checks, ops
 from ..backend.device import Device
-from ..errors import ShapeError
+from ..backend.device import device as find_device
+from ..errors import OutOfMemoryError, ShapeError
 from ..ops.operands import need_tensor
 from ..tensors import Tensor, tensor, zeros_group
 from .layers import check_sizes
@@ -123,6 +126,12 @@ class KVCache:
         self.capacity = capacity
         # Zeros, not garbage: hidden rows are multiplied by a weight of 0, and 0 * NaN is NaN.
         shape = (batch, capacity, n_kv_head * head_dim)
+        size_bytes = 8 * n_layer * math.prod(shape)
+        if not find_device(device).has_memory(size_bytes):
+            raise OutOfMemoryError(
+                f"KVCache: {n_layer:,} layers take {size_bytes:,} bytes, more than is free; give a "
+                "smaller capacity or batch"
+            )
         rows = zeros_group([(shape, "f32")] * (2 * n_layer), device)
         self._rope = rope if rope is not None and rope.is_dynamic else None
         self._head_dim = head_dim
