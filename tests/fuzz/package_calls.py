@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Random calls of the other packages by their signatures, with one wrong argument."""
+"""Random calls of the other packages by their signatures, with one wrong argument.
+
+owners.py makes the objects whose methods are called. It leaves out interfaces, what the trainer
+calls, and what reads a folder. Records have no methods: users read what the package made.
+"""
 
 from __future__ import annotations
 
