@@ -42,6 +42,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_intermixed_args(argv)  # a folder after the options, too
     if (args.verb == "rebase") != (args.pin is not None):
         parser.error("rebase needs --pin VERSION, and nothing else takes it")
+    if args.folder and args.verb not in ("edit", "export", "rebase"):
+        parser.error(f"{args.verb} takes no folder; got {args.folder}")
     if args.alone and args.verb != "check":
         parser.error(f"--alone belongs to check; got {args.verb}")
     try:

@@ -171,7 +171,7 @@ def download(package: str, file: str, sha256: str | None, target: Path) -> None:
     listing = "".join(f"\n  {line}" for line in tried or ["no index is configured"])
     raise VendorError(
         f"{file} could not be fetched:{listing}\n"
-        "Set PIP_INDEX_URL to an index that has it, or PYGGML_GGML_SDIST to a copy of the file."
+        f"Set PIP_INDEX_URL to an index that has it, or copy the file to {target.parent}."
     )
 
 

@@ -101,9 +101,12 @@ def export(project: Project, folder: Path) -> None:
             "the last patches: run `git checkout main` there, or `git checkout -B main` if the "
             "series is to end at that commit"
         )
-    changed = git(folder, "status", "--porcelain", "--untracked-files=no").strip()
+    changed = git(folder, "status", "--porcelain").strip()
     if changed:
-        raise VendorError(f"{folder} has changes that are not committed:\n{changed}")
+        raise VendorError(
+            f"{folder} has changes that are not committed, or files (??) that git does not know; "
+            f"commit or remove them:\n{changed}"
+        )
     if git(folder, "rev-list", "-1", "base", "^HEAD").strip():
         raise VendorError(
             f"{folder} does not stand on its tag `base`, as after an aborted rebase; "
@@ -111,6 +114,15 @@ def export(project: Project, folder: Path) -> None:
         )
     if git(folder, "rev-list", "--merges", "base..HEAD").strip():
         raise VendorError("the series must be linear; rebase the merges away")
+    for line in git(folder, "log", "--format=%H %s", "base..HEAD").splitlines():
+        commit, _, subject = line.partition(" ")
+        if re.match(r"(fixup|squash|amend)! ", subject):
+            raise VendorError(
+                f"{folder} has a commit that belongs into another: {subject!r}; "
+                "run `git rebase -i --autosquash base` there"
+            )
+        if not git(folder, "diff", "--name-only", f"{commit}^", commit).strip():
+            raise VendorError(f"{folder} has a commit without a change: {subject!r}; drop it")
     with tempfile.TemporaryDirectory() as temporary:
         fresh = Path(temporary) / "base"
         fresh.mkdir()
@@ -169,6 +181,7 @@ def check(project: Project) -> None:
             )
         shutil.rmtree(checkout / ".git")
         _compare(checkout, applied, "git am and git apply disagree")
+        project.check_hash(hashes(applied), "run `vendor.py edit`, then `vendor.py export`")
         if project.tree_stamp() == project.stamp():
             _compare(project.tree, applied, "vendor/ggml was changed by hand")
     print(f"vendor: {len(ours)} patches apply and export the same bytes")

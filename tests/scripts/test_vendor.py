@@ -376,6 +376,40 @@ def test_export_refusals(box: Sandbox) -> None:
     assert "exists already" in box.run("edit")[1]
 
 
+def commit(checkout: Path, subject: str) -> None:
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    command = ["git", *who, "commit", "-q", "--allow-empty", "-am", subject]
+    subprocess.run(command, cwd=checkout, check=True)
+
+
+def test_export_refuses_what_is_no_patch(box: Sandbox) -> None:
+    checkout = box.make_patches(1)
+    before = {p.name: p.read_bytes() for p in box.patches.iterdir()}
+    (checkout / "forgotten.cpp").write_text("int a;\n")
+    code, text = box.run("export")
+    assert (code, "?? forgotten.cpp" in text) == (1, True)
+    (checkout / "forgotten.cpp").unlink()
+
+    commit(checkout, "ggml : nothing")
+    code, text = box.run("export")
+    assert (code, "a commit without a change: 'ggml : nothing'" in text) == (1, True)
+    subprocess.run(["git", "reset", "-q", "--hard", "HEAD~1"], cwd=checkout, check=True)
+
+    (checkout / "src" / "b.c").write_text("mended\n")
+    commit(checkout, "fixup! ggml : line 0")
+    code, text = box.run("export")
+    assert (code, "--autosquash base" in text) == (1, True)
+    assert {p.name: p.read_bytes() for p in box.patches.iterdir()} == before
+
+
+def test_check_looks_at_the_hash_of_the_tree(box: Sandbox) -> None:
+    box.make_patches(2)
+    assert box.run("check")[0] == 0
+    sorted(box.patches.iterdir())[-1].unlink()
+    code, text = box.run("check")
+    assert (code, "must have the hash of vendor/ggml.sha256" in text) == (1, True)
+
+
 def test_check_finds_hand_edits(box: Sandbox) -> None:
     box.make_patches(1)
     assert box.run("sync")[0] == 0
@@ -480,9 +514,10 @@ def test_a_release_that_is_not_there(box: Sandbox, tmp_path: Path) -> None:
     code, text = box.run("rebase", "--pin", "3")
     assert code == 1
     assert "src-3.tar.gz could not be fetched" in text
+    assert f"or copy the file to {box.root}" in text
     assert not (box.root / "vendor" / "rebase").exists()
     assert "must be a version" in box.run("rebase", "--pin", "../2")[1]
-    for wrong in (["rebase"], ["check", "--pin", "2"], ["edit", "--alone"]):
+    for wrong in (["rebase"], ["check", "--pin", "2"], ["edit", "--alone"], ["clean", "folder"]):
         assert box.run(*wrong)[0] == 2
 
 
