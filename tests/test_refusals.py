@@ -112,6 +112,11 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: TEMPLATE.examples([], "x"), "examples: tools must be a list; got 'x'"),
     (lambda: TEMPLATE.examples([], [3]), "examples: each of tools must be a dict; got 3"),
     (lambda: TEMPLATE.examples([3]), "examples: each of messages must be a dict; got 3"),
+    (
+        lambda: data.Tokenizer.chars("ab").encode_chunks(0.5, False),
+        "encode_chunks: chunks must be .*got 0.5",
+    ),
+    (lambda: debug.progress(np.array(3)), "progress: items must be iterable; got ndarray"),
     (lambda: data.ChatTemplate.of("chatml", 3), "ChatTemplate: tokenizer must be a Tokenizer"),
     (lambda: data.ChatTemplate.of_model({}, 3), "of_model: tokenizer must be a Tokenizer"),
     (lambda: nn.KVCache(1, 4, 1, 2).layers[0].update(1, 2, 3, 4), "update: k must be a Tensor"),

@@ -434,9 +434,10 @@ def test_what_cmake_is_told_of_a_machine(checkout: Path, tmp_path: Path, has_dri
 @pytest.mark.slow
 def test_a_tree_of_other_patches_is_not_built(checkout: Path) -> None:
     """What vendor.py would fetch is not to be had."""
-    for name in ("scripts/vendor.py", "scripts/vendor_fetch.py", "vendor/ggml.toml"):
-        (checkout / name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, checkout / name)
+    for path in (*(ROOT / "scripts").glob("vendor*.py"), ROOT / "vendor/ggml.toml"):
+        copy = checkout / path.relative_to(ROOT)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copy(path, copy)
     (checkout / "patches").mkdir()
     (checkout / "build/gpu/ggml").mkdir()
     (checkout / "build/gpu/ggml/.vendor-stamp.json").write_text('{"patches": {}}')

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import checks
-from ...errors import DTypeError, FormatError
+from ...errors import DTypeError, FormatError, shown
 from ...io.atomic import atomic_write
 from ...io.gguf import read_gguf
 from . import vocabulary as gguf
@@ -320,6 +320,8 @@ class Tokenizer:
         """
         if checks.flag(who, "eos", eos) and self.eos_id is None:
             raise ValueError(f"{who}: the tokenizer has no end-of-text token; use eos=False")
+        if not isinstance(chunks, Iterable):
+            raise TypeError(f"{who}: chunks must be a list of what cut() makes; got {shown(chunks)}")
         head = [self.bos_id] if eos and self.add_bos and self.bos_id is not None else []
         tail = [self.eos_id] if eos and self.eos_id is not None else []
         return self._encoder.encode(who, chunks, head, tail, dtype)
