@@ -116,6 +116,10 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
         lambda: data.Tokenizer.chars("ab").encode_chunks(0.5, False),
         "encode_chunks: chunks must be .*got 0.5",
     ),
+    (
+        lambda: models.Generator(models.build("gpt2", SIZES)).reset(np.ones(2)),
+        "Generator.reset: sequence must be a whole number",
+    ),
     (lambda: debug.progress(np.array(3)), "progress: items must be iterable; got ndarray"),
     (lambda: data.ChatTemplate.of("chatml", 3), "ChatTemplate: tokenizer must be a Tokenizer"),
     (lambda: data.ChatTemplate.of_model({}, 3), "of_model: tokenizer must be a Tokenizer"),

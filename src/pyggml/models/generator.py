@@ -89,6 +89,8 @@ class Generator:
 
     def reset(self, sequence: int | None = None) -> None:
         """Forget all tokens of a sequence; None is of all."""
+        if sequence is not None:
+            checks.whole("Generator.reset", "sequence", sequence, 0, self.batch - 1)
         self.lengths = [
             0 if sequence in (None, i) else length for i, length in enumerate(self.lengths)
         ]
