@@ -217,6 +217,25 @@ def _run(command: list[str]) -> str:
     return _ESCAPES.sub("", done.stdout)
 
 
+def cases(output: str, mode: str) -> list[str]:
+    """Return the op of each case that passed, by what test-backend-ops printed."""
+    passed = []
+    announced = None
+    for match in re.finditer(r"^\s*(([A-Z0-9_]+)\(.*\)):(.*)$", output, re.MULTILINE):
+        case, op, said = match.groups()
+        is_ok = re.search(r"\bOK\s*$", said) is not None
+        if mode == "grad":
+            # A case is printed with OK before it runs, and again with what came of it; ggml's own
+            # test, before patch 0002, names its loss then: a SUM.
+            if announced is None or (case != announced.group(1) and op != "SUM"):
+                announced = match if is_ok else None
+                continue
+            op, announced = announced.group(2), None
+        if is_ok:
+            passed.append(op)
+    return passed
+
+
 def check(programs: Path, command: Command) -> int:
     """Run one command; returns the number of cases that passed.
 
@@ -229,20 +248,7 @@ def check(programs: Path, command: Command) -> int:
         if not count:
             raise PatchError(f"{command}: no case ran")
         return count
-    passed = []
-    announced = None
-    for match in re.finditer(r"^\s*(([A-Z0-9_]+)\(.*\)):(.*)$", output, re.MULTILINE):
-        case, op, said = match.groups()
-        is_ok = re.search(r"\bOK\s*$", said) is not None
-        if command.mode == "grad":
-            # A case is printed with OK before it runs, and again with what came of it; ggml's own
-            # test, before patch 0002, names its loss then: a SUM.
-            if announced is None or (case != announced.group(1) and op != "SUM"):
-                announced = match if is_ok else None
-                continue
-            op, announced = announced.group(2), None
-        if is_ok:
-            passed.append(op)
+    passed = cases(output, command.mode)
     for op in command.ops:
         if op not in passed:
             raise PatchError(f"{command}: no case of {op} ran")
