@@ -91,6 +91,7 @@ extern "Python" void pyggml_log(enum ggml_log_level level, const char * text, vo
 extern "Python" void pyggml_abort(const char * message);
 extern "Python" bool pyggml_watch(struct ggml_tensor * tensor, bool ask, void * user_data);
 const char * pyggml_other_build(void);
+const char * pyggml_other_ggml(void);
 const char * pyggml_load_cpu(const char * path);
 const char * pyggml_load_backend(const char * path);
 #define PYGGML_PATCH_COUNT ...

@@ -198,6 +198,55 @@ def test_the_libraries_of_the_module_must_be_of_its_build(tmp_path: Path, name: 
     assert "install" in last.rpartition(";")[2]
 
 
+@pytest.fixture
+def stranger(tmp_path: Path) -> Path:
+    """A library that has functions of ggml's names."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    (tmp_path / "ggml.c").write_text("void * ggml_init(void) { return 0; }\n")
+    path = tmp_path / "libggml-base.so"
+    command = [compiler, "-shared", "-fPIC", str(tmp_path / "ggml.c"), "-o", str(path)]
+    subprocess.run(command, check=True)
+    return path
+
+
+@linux
+@pytest.mark.parametrize("way", ["LD_PRELOAD", "RTLD_GLOBAL"])
+def test_another_ggml_in_the_global_scope_is_an_import_error(stranger: Path, way: str) -> None:
+    """pyggml would call its functions."""
+    load = f"import ctypes; ctypes.CDLL({str(stranger)!r}, ctypes.{{}}); import pyggml"
+    code = load.format(way) if way == "RTLD_GLOBAL" else "import pyggml"
+    more = {"LD_PRELOAD": str(stranger)} if way == "LD_PRELOAD" else {}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **more},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: pyggml: ggml's functions must be those of {LIBRARIES}; ")
+    assert f"got those of {stranger}, " in last
+    assert "import pyggml first" in last
+    # Of a library without RTLD_GLOBAL nothing is called.
+    code = load.format("RTLD_LOCAL") + "; print(pyggml.ones(2).numpy().sum())"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "2.0"
+
+
+@linux
+def test_no_library_is_opened_beside_another_ggml_in_the_global_scope(stranger: Path) -> None:
+    """A GPU package's, after the import: it would call the other's functions."""
+    code = f"""
+import ctypes, os, pyggml
+from pyggml.backend.library_files import libraries
+ctypes.CDLL({str(stranger)!r}, ctypes.RTLD_GLOBAL)
+path = os.fsencode(next(libraries().glob("libpyggml-cpu*")))
+print(pyggml.ffi.string(pyggml.lib.pyggml_load_backend(path)).decode())
+print(pyggml.ones(2).numpy().sum())
+"""
+    lines = subprocess.check_output([sys.executable, "-c", code], text=True).splitlines()
+    assert lines == ["another ggml is in the global scope of symbols", "2.0"]
+
+
 @tables
 @linux
 def test_libraries_of_our_names_elsewhere_are_not_loaded(tmp_path: Path) -> None:

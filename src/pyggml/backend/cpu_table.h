@@ -51,8 +51,37 @@ static const char * pyggml_other_build(void) {
     return std::strcmp(pyggml_build_of_ggml(), PYGGML_BUILD) != 0 ? "pyggml" : nullptr;
 }
 
+// The file of another ggml whose functions a library that is opened now would call instead of ours,
+// as they come first in the global scope; NULL if there is none. Elsewhere a library's calls name
+// the library.
+static const char * pyggml_other_ggml(void) {
+#ifdef __linux__
+    const struct {
+        const char * name;
+        const void * ours; // of the library that must have it, under a name that no other uses
+    } functions[] = {
+        { "ggml_init",             (const void *) &pyggml_build_of_ggml_base },
+        { "ggml_backend_load_all", (const void *) &pyggml_build_of_ggml      },
+    };
+    static Dl_info found;
+    for (const auto & function : functions) {
+        const void * called = dlsym(RTLD_DEFAULT, function.name);
+        Dl_info      ours;
+        if (called && dladdr(function.ours, &ours) && dladdr(called, &found) &&
+            found.dli_fbase != ours.dli_fbase) {
+            return found.dli_fname;
+        }
+    }
+#endif
+    return nullptr;
+}
+
 // Open a library of this build by its path (UTF-8 on Windows). Without one, `reason` says why.
 static void * pyggml_open_own(const char * path, const char ** reason) {
+    if (pyggml_other_ggml()) {
+        *reason = "another ggml is in the global scope of symbols";
+        return nullptr;
+    }
     void * library = pyggml_open(path);
     if (!library) {
         *reason = pyggml_open_error();

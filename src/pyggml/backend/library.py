@@ -245,15 +245,21 @@ def patch_count() -> int:
 
 
 def _check_build() -> None:
-    """Raise where the module, or a library that it is linked with, is of another build."""
+    """Raise where the module, or a library whose functions it calls, is of another build."""
     try:
-        other = lib.pyggml_other_build()
+        other, stranger = lib.pyggml_other_build(), lib.pyggml_other_ggml()
     except AttributeError as error:  # the module is older than this file
         raise not_imported(ImportError(str(error))) from error
     if other != ffi.NULL:
         raise ImportError(
             "pyggml: ggml's libraries must be of the compiled module's build; got another build's"
             f" {ffi.string(other).decode()} in {_libraries}; {cure()}"
+        )
+    if stranger != ffi.NULL:
+        raise ImportError(
+            f"pyggml: ggml's functions must be those of {_libraries}; got those of"
+            f" {os.fsdecode(ffi.string(stranger))}, which is in the global scope of symbols; import"
+            " pyggml first, or load the other library without RTLD_GLOBAL and LD_PRELOAD"
         )
 
 
