@@ -57,14 +57,16 @@ def last_line_of_import(folder: Path) -> str:
 
 
 @linux
+@pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("kept", [0.99, 0.5, 0.01])
-def test_a_cut_library_is_an_import_error(elsewhere: Path, kept: float) -> None:
+def test_a_cut_library_is_an_import_error(elsewhere: Path, kept: float, zeros: bool) -> None:
     """The system would load it, and a signal would end the process."""
     data = next(LIBRARIES.glob("libpyggml-base.*")).read_bytes()
     path = elsewhere / "libpyggml-base.so"
     path.write_bytes(data)
     assert library_files.libraries() == elsewhere
-    path.write_bytes(data[: int(len(data) * kept)])
+    data = data[: int(len(data) * kept)] + bytes(len(data) - int(len(data) * kept)) * zeros
+    path.write_bytes(data)
     with pytest.raises(ImportError, match=r"got a part of .*base\.so"):
         library_files.libraries()
 

@@ -133,7 +133,9 @@ def _check(path: Path, what: str) -> None:
 
 
 def is_cut(path: Path) -> bool:
-    """Return True for an ELF file of 64 bits that ends before its table of sections does.
+    """Return True for an ELF file of 64 bits without the end of its table of sections.
+
+    The file ends before, or has zeros there, as after a loss of power.
 
     Args:
         path: a library's file.
@@ -144,9 +146,15 @@ def is_cut(path: Path) -> bool:
     """
     with path.open("rb") as file:
         head = file.read(64)
-    if len(head) < 64 or head[:5] != b"\x7fELF\x02":
-        return False  # the loader's own message tells
-    order = "<" if head[5] == 1 else ">"
-    (start,) = struct.unpack_from(f"{order}Q", head, 40)
-    size, count = struct.unpack_from(f"{order}HH", head, 58)
-    return path.stat().st_size < int(start) + int(size) * int(count)
+        if len(head) < 64 or head[:5] != b"\x7fELF\x02":
+            return False  # the loader's own message tells
+        order = "<" if head[5] == 1 else ">"
+        (start,) = struct.unpack_from(f"{order}Q", head, 40)
+        size, count = struct.unpack_from(f"{order}HH", head, 58)
+        if not count:
+            return False
+        end = int(start) + int(size) * int(count)
+        if path.stat().st_size < end:
+            return True
+        file.seek(end - size)
+        return not any(file.read(size))
