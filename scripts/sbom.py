@@ -19,6 +19,10 @@ STAMP = ROOT / "vendor" / "ggml" / ".vendor-stamp.json"
 
 # What ggml took from others: name, licence, notice, and the files that hold it.
 PARTS = (
+    (
+        "FP16", "MIT", "Copyright (c) 2017 Facebook Inc. Copyright (c) 2017 Georgia Institute of"
+        " Technology Copyright 2019 Google LLC", ["ggml-impl.h"],
+    ),
     ("llamafile", "MIT", "Copyright 2024 Mozilla Foundation", ["ggml-cpu/llamafile/sgemm.cpp"]),
     (
         "YaRN", "MIT", "Copyright (c) 2023 Jeffrey Quesnelle and Bowen Peng",
@@ -39,13 +43,20 @@ def package(name: str, version: str) -> str:
     return f"pkg:pypi/{re.sub('[-_.]+', '-', name).lower()}@{version}"
 
 
+def expression(name: str) -> str:
+    """The licences of a package of this project, as its metadata has them."""
+    folder = ROOT / "packages" / name if "-" in name else ROOT
+    text = (folder / "pyproject.toml").read_text(encoding="utf-8")
+    return re.findall(r'^license = "(.+)"', text, re.MULTILINE)[0]
+
+
 def parts(name: str) -> list[dict[str, Any]]:
     """What ggml took from others in the package's libraries: the backend's that its name ends with.
 
-    pyggml itself has the CPU's, and on macOS Metal's.
+    pyggml itself has the base's and the CPU's, and on macOS Metal's.
     """
     backend = name.partition("-")[2]
-    folders = (f"ggml-{backend}/",) if backend else ("ggml-cpu/", "ggml-metal/")
+    folders = (f"ggml-{backend}/",) if backend else ("ggml-cpu/", "ggml-metal/", "ggml-impl.h")
     found = []
     for part, licence, notice, files in PARTS:
         if here := [file for file in files if file.startswith(folders)]:
@@ -65,7 +76,7 @@ def bill(name: str, version: str, stamp: dict[str, Any]) -> dict[str, Any]:
         "name": name,
         "version": version,
         "purl": package(name, version),
-        "licenses": [{"license": {"id": "MIT"}}],
+        "licenses": [{"expression": expression(name)}],
     }
     # The archive that is pinned: ggml is a folder of it.
     archive = {

@@ -60,7 +60,7 @@ def test_it_names_ggml_its_archive_and_each_patch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("package", "expected"),
     [
-        ("pyggml", {"llamafile", "YaRN", "Arm Optimized Routines", "OpenVINO"}),
+        ("pyggml", {"FP16", "llamafile", "YaRN", "Arm Optimized Routines", "OpenVINO"}),
         ("pyggml-cuda", {"YaRN"}),
         ("pyggml-vulkan", set()),
     ],
@@ -78,21 +78,37 @@ def test_it_names_what_ggml_took_from_others(
             assert (ROOT / "vendor/ggml/src" / file).is_file()
 
 
+@pytest.mark.parametrize("package", ["pyggml", "pyggml-cuda", "pyggml-vulkan"])
+def test_it_has_the_licences_of_the_metadata(tmp_path: Path, package: str) -> None:
+    (ours,) = bill_of(package, tmp_path / "bill.json")["metadata"]["component"]["licenses"]
+    folder = ROOT if package == "pyggml" else ROOT / "packages" / package
+    assert f'\nlicense = "{ours["expression"]}"\n' in (folder / "pyproject.toml").read_text()
+
+
 def test_each_notice_in_the_sources_of_a_wheel_is_named() -> None:
-    """A holder other than ggml's authors, in a file that is compiled, is in LICENSES/."""
+    """A holder other than ggml's authors, in a file that is compiled, is in LICENSES/.
+
+    So is a project that a `ref:` before code names by its repository.
+    """
     src = ROOT / "vendor/ggml/src"
     texts = re.sub(r"\s+", " ", " ".join(f.read_text() for f in (ROOT / "LICENSES").iterdir()))
     compiled = [path for path in src.iterdir() if path.is_file()]
     for backend in ("cpu", "cuda", "metal", "vulkan"):
         compiled += [path for path in (src / f"ggml-{backend}").rglob("*") if path.is_file()]
-    found = set()
+    found, projects = set(), set()
     for path in compiled:
         if "kleidiai" not in path.parts:  # off: it would be fetched
             text = path.read_text(encoding="utf-8", errors="replace")
+            projects |= set(
+                re.findall(r"ref: *https://github\.com/(?!ggml-org/)\S+?/([\w-]+)", text)
+            )
             found |= set(re.findall(r"(?i)copyright\W+(?:\(c\)\W+)?\d{4}[-\d, ]*(.+)", text))
     holders = {holder.strip(" .") for holder in found} - {"The ggml authors"}
     assert "Mozilla Foundation" in holders
     assert [holder for holder in sorted(holders) if holder not in texts] == []
+    assert "FP16" in projects
+    formulas = {"mamba", "segment-anything"}  # written in Python there
+    assert [name for name in sorted(projects - formulas) if name not in texts] == []
 
 
 def test_the_licences_of_the_source_package_are_there() -> None:
