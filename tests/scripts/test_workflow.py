@@ -17,9 +17,18 @@ FILE = Path(__file__).resolve().parents[2] / ".github" / "workflows" / "wheels.y
 pytestmark = pytest.mark.skipif(not FILE.is_file(), reason=".github/ is not here")
 
 
+def workflow() -> dict[str, Any]:
+    return dict(pytest.importorskip("yaml").safe_load(FILE.read_text()))
+
+
 def jobs() -> dict[str, Any]:
-    yaml = pytest.importorskip("yaml")
-    return dict(yaml.safe_load(FILE.read_text())["jobs"])
+    return dict(workflow()["jobs"])
+
+
+def steps_with(job: dict[str, Any], action: str) -> list[dict[str, Any]]:
+    """What the job gives to an action, each time that it uses it."""
+    used = [step for step in job["steps"] if f"/{action}@" in step.get("uses", "")]
+    return [step.get("with", {}) for step in used]
 
 
 def test_actions_are_pinned_by_commit() -> None:
@@ -35,8 +44,41 @@ def test_what_is_published_waits_for_each_job_that_must_pass() -> None:
     optional = {name for name, job in found.items() if job.get("continue-on-error") is True}
     assert optional == set(found) - {"source", "wheels", "publish"}
     for name in optional:  # the names of artifacts that are published begin with dist-
-        uploads = [s for s in found[name]["steps"] if "upload-artifact" in s.get("uses", "")]
-        assert [step["with"]["name"] for step in uploads] == [f"gpu-{name}"]
+        (upload,) = steps_with(found[name], "upload-artifact")
+        assert upload["name"] == f"gpu-{name}"
+    (source,) = steps_with(found["source"], "upload-artifact")
+    (wheels,) = steps_with(found["wheels"], "upload-artifact")
+    assert source == {"name": "dist-source", "path": "dist/*.tar.gz"}
+    assert wheels == {"name": "dist-${{ matrix.runner }}", "path": "wheelhouse/*.whl"}
+    (download,) = steps_with(found["publish"], "download-artifact")
+    assert download == {"pattern": "dist-*", "path": "dist", "merge-multiple": True}
+
+
+def test_only_a_tag_is_published_and_nothing_else_may_write() -> None:
+    found = jobs()
+    publish = found.pop("publish")
+    assert publish["if"] == "startsWith(github.ref, 'refs/tags/v')"
+    assert publish["environment"] == "pypi"
+    assert publish["permissions"] == {"id-token": "write"}
+    assert steps_with(publish, "gh-action-pypi-publish") == [{}]  # with no password
+    assert workflow()["permissions"] == {"contents": "read"}
+    for job in found.values():
+        assert "permissions" not in job
+        assert steps_with(job, "gh-action-pypi-publish") == []
+
+
+def test_all_is_built_of_the_source_package_at_the_time_of_the_commit() -> None:
+    found = jobs()
+    source = found.pop("source")
+    assert source["outputs"] == {"epoch": "${{ steps.epoch.outputs.epoch }}"}
+    (step,) = [step for step in source["steps"] if step.get("id") == "epoch"]
+    assert step["run"] == 'echo "epoch=$(git log -1 --format=%ct)" >> "$GITHUB_OUTPUT"'
+    for name in set(found) - {"publish"}:
+        assert found[name]["needs"] == "source"
+        assert found[name]["env"] == {"SOURCE_DATE_EPOCH": "${{ needs.source.outputs.epoch }}"}
+        assert steps_with(found[name], "download-artifact") == [
+            {"name": "dist-source", "path": "dist"}
+        ]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="runs sh")
