@@ -66,9 +66,12 @@ print(*sorted(name for name, sets in built_for().items() if name and sets <= pre
 def call(*command: str | Path, env: dict[str, str] | None = None) -> str:
     """The output of a command, which must succeed."""
     texts = [str(part) for part in command]
-    done = subprocess.run(
-        texts, check=False, capture_output=True, text=True, env={**os.environ, **(env or {})}
-    )
+    try:
+        done = subprocess.run(
+            texts, check=False, capture_output=True, text=True, env={**os.environ, **(env or {})}
+        )
+    except OSError as error:
+        raise SystemExit(f"wheel_check: {texts[0]} cannot be run: {error.strerror}") from None
     if done.returncode:
         last = (done.stdout + done.stderr)[-3000:]
         raise SystemExit(f"wheel_check: {' '.join(texts)} exited {done.returncode}\n{last}")
@@ -122,7 +125,13 @@ def try_cpu(
     """Print a row of the table; returns the losses. A variant is expected, if any."""
     out = args.work
     rows = ["--rows"] if args.rows else []
-    found = json.loads(call(*start, PROBE, *rows, env={"OMP_NUM_THREADS": "1"}))
+    told = call(*start, PROBE, *rows, env={"OMP_NUM_THREADS": "1"})
+    try:
+        found = json.loads(told)
+    except ValueError:
+        raise SystemExit(
+            f"{cpu}: {PROBE.name} prints JSON; got {told[:80]!r}; --python must start a Python"
+        ) from None
     runs = [train(start, ROOT / "CONTRIBUTING.md", out / f"{cpu}-{i}", args.steps) for i in (0, 1)]
     if not runs[0]:
         raise SystemExit(f"{cpu}: train-llm wrote no loss")
@@ -142,6 +151,9 @@ def try_cpu(
         raise SystemExit(f"{cpu}: loads {found['variant']}, not {expected}")
     if found["failed"] or (args.rows and not found["rows"]):
         raise SystemExit(f"{cpu}: {found['rows']} rows passed, {found['failed']} failed")
+    args.passed = args.passed or found["rows"]  # of the first CPU
+    if found["rows"] != args.passed:
+        raise SystemExit(f"{cpu}: {found['rows']} rows passed; the first CPU has {args.passed}")
     if runs[0] != runs[1]:
         raise SystemExit(f"{cpu}: the second training has other losses")
     limits = {"f32": 1e-11, "bf16": 1e-4}
@@ -201,7 +213,8 @@ def check_here(args: argparse.Namespace) -> dict[str, list[float]]:
     return losses
 
 
-def main(argv: list[str] | None = None) -> int:
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    """The options; one that cannot be ends the program with a line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--wheel", type=Path, help="check this one; by default one is built")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "wheel-check")
@@ -213,8 +226,30 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--packed", action="store_true", help="also test-packed-gemm: minutes")
     parser.add_argument("--cxx", default="c++", help="the compiler of --packed (default: c++)")
     args = parser.parse_args(argv)
+    if args.steps < 1:
+        parser.error(f"--steps must be 1 or more; got {args.steps}")
+    for option, text, names in (("--python", args.python, {"cpu": ""}), ("--cxx", args.cxx, None)):
+        try:
+            good = text is None or shlex.split(text.format(**names) if names else text)
+        except (ValueError, LookupError, AttributeError):
+            good = False
+        if not good:
+            parser.error(
+                f"{option} must be a command, with {{cpu}} at most in braces; got {text!r}"
+            )
+    if args.qemu and not shutil.which(args.qemu):
+        parser.error(f"--qemu must be a program; got {args.qemu}")
     args.work = args.work.absolute()  # the faults run in folders of their own
-    args.work.mkdir(parents=True, exist_ok=True)
+    try:
+        args.work.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--work must be a folder; got {args.work}: {error.strerror}")
+    args.passed = 0
+    return args
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = arguments(argv)
     known = AARCH64 if args.python else CPUS
     losses = {} if args.python else check_here(args)
     cpus = list(known) if args.cpus is None else [cpu for cpu in args.cpus.split(",") if cpu]

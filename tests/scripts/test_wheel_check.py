@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -39,7 +41,7 @@ if "wheel_probe" in text:
     variant = {"Nehalem": "x64", "cortex-a53": "armv8.0_1"}.get(cpu, "haswell")
     print(json.dumps({
         "variant": "x64" if fault == "variant" else variant, "products": errors,
-        "rows": 613 if "--rows" in text and fault != "no rows" else 0,
+        "rows": {"no rows": 0, "fewer rows": 612}.get(fault, 613) if "--rows" in text else 0,
         "failed": ["exp f32"] if fault == "row" else [],
     }))
 elif "train-llm" in text:
@@ -99,6 +101,7 @@ def test_a_good_wheel_passes(fake: Path, capsys: pytest.CaptureFixture[str]) -> 
         ("q8_0", "Haswell: the product of q8_0 is off by 0.06"),
         ("nan", "Haswell: the product of bf16 is off by nan"),
         ("no rows", r"Haswell: 0 rows passed, \[\] failed"),
+        ("fewer rows", "Haswell: 612 rows passed; the first CPU has 613"),
         ("bits", "Haswell: the second training has other losses"),
         ("no losses", "Haswell: train-llm wrote no loss"),
         ("packed", "Haswell: test-packed-gemm: 1 of 886 failed"),
@@ -131,6 +134,85 @@ def test_only_cpus_that_qemu_knows_are_run(
     known_to = load(SCRIPTS / "wheel_check.py").known_to
     assert known_to(str(qemu), ["Nehalem", "SapphireRapids", "Haswell"]) == ["Nehalem", "Haswell"]
     assert "does not know it: SapphireRapids" in capsys.readouterr().out
+
+
+def test_a_wheel_is_damaged_and_run_with_each_variant(
+    fake: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And on the CPUs that qemu knows; it names those that it does not."""
+    script = load(SCRIPTS / "wheel_check.py")
+    qemu = fake.with_name("qemu")
+    qemu.write_text("#!/bin/sh\nprintf 'Available CPUs:\\n  Haswell\\n  Nehalem\\n'; exit 1\n")
+    qemu.chmod(0o755)
+    asked, ran, answers = [], [], {"faults": 0}
+
+    def call(*command: str | Path, env: dict[str, str] | None = None) -> str:
+        asked.append([str(part) for part in command])
+        return "x64 haswell\n"
+
+    def try_cpu(cpu: str, expected: str, start: list[str | Path], args: object) -> list[float]:
+        ran.append((cpu, expected, " ".join(map(str, start))))
+        return [4.5, answers.get(cpu, 3.5)]
+
+    monkeypatch.setattr(script, "call", call)
+    monkeypatch.setattr(script, "install", lambda wheel, folder: folder / "python")
+    monkeypatch.setattr(script, "tell_sizes", lambda *_: None)
+    monkeypatch.setattr(script, "try_cpu", try_cpu)
+    monkeypatch.setattr(
+        script, "check_faults",
+        lambda python, work, found: answers.update(faults=answers["faults"] + (found == str(qemu))),
+    )  # fmt: skip
+    options = ["--wheel", "a.whl", "--qemu", str(qemu), "--work", str(fake.parent / "work")]
+    assert script.main(options) == 0
+    assert answers["faults"] == 1
+    assert [script.VARIANTS in command for command in asked] == [True]
+    assert [row[:2] for row in ran] == [
+        ("this CPU", ""), ("as x64", "x64"), ("as haswell", "haswell"),
+        ("Nehalem", "x64"), ("Haswell", "haswell"),
+    ]  # fmt: skip
+    assert [row[2].startswith("env PYGGML_CPU=") for row in ran] == [
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert f"{qemu} -cpu Nehalem " in ran[3][2]
+    unknown = [cpu for cpu in script.CPUS if cpu not in ("Nehalem", "Haswell")]
+    told = f"not run, as {qemu} does not know it: {', '.join(unknown)}\n"
+    assert told in capsys.readouterr().out
+    assert script.main([*options, "--cpus", "Haswell,EPYC-Rome"]) == 1
+    assert "does not know it: EPYC-Rome" in capsys.readouterr().out
+    assert script.main([*options, "--cpus", ""]) == 0
+    answers["as haswell"] = 3.5 * (1 + 1.5e-3)  # more than rounding
+    assert script.main([*options, "--cpus", ""]) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--python", "/nonexistent"], "/nonexistent cannot be run: No such file or directory"),
+        (["--python", "true"], "prints JSON; got ''; --python must start a Python"),
+        (["--python", "false {x}"], "--python must be a command, .* got 'false {x}'"),
+        (["--python", "python '"], "--python must be a command, .* got "),
+        (["--python", ""], "--python must be a command, .* got ''"),
+        (["--cxx", "'c++"], "--cxx must be a command, "),
+        (["--qemu", "/nonexistent"], "--qemu must be a program; got /nonexistent"),
+        (["--work", __file__], f"--work must be a folder; got {__file__}: File exists"),
+        (["--steps", "0"], "--steps must be 1 or more; got 0"),
+        (["--steps", "-3"], "--steps must be 1 or more; got -3"),
+    ],
+)
+def test_options_that_cannot_be_end_in_a_line(
+    tmp_path: Path, options: list[str], message: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, SCRIPTS / "wheel_check.py", "--work", tmp_path, *options],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    assert re.search(message, done.stderr.splitlines()[-1])
 
 
 @pytest.mark.parametrize(
