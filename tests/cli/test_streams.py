@@ -109,6 +109,7 @@ def test_a_training_whose_terminal_closes_writes_a_checkpoint(tmp_path, text_fil
     folder = tmp_path / "run"
     pid, terminal = pty.fork()
     if pid == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
         words = command(*run_of(folder, text_file, steps=100_000, save_every=50_000, warmup=0))
         os.execv(words[0], words)
     text = b""
@@ -149,7 +150,7 @@ def test_a_script_whose_terminal_closes_writes_a_checkpoint(tmp_path):
 
     pid, terminal = pty.fork()
     if pid == 0:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.execv(sys.executable, [sys.executable, "-c", SCRIPT, str(tmp_path)])
     text = b""
     while b"loss " not in text:
