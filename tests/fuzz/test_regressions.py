@@ -41,24 +41,24 @@ for path in map(Path, sys.argv[1:]):
 """
 
 
-@pytest.fixture(scope="module")
-def readers() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fuzz_readers", FUZZ / "readers.py")
+def module_of(name: str) -> ModuleType:
+    """Load a file of fuzz/."""
+    spec = importlib.util.spec_from_file_location(f"fuzz_{name}", FUZZ / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def readers() -> ModuleType:
+    return module_of("readers")
 
 
 @pytest.fixture(scope="module")
 def run() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fuzz_run", FUZZ / "run.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of("run")
 
 
 @pytest.fixture(scope="module")
