@@ -46,7 +46,9 @@ MEASURED_OPS = {
 
 def step(spec: Spec, gpu: Gpu, fused: bool = True, passes: bool = True) -> tuple[list[Launch], int]:
     """Return the launches of a step and the number of its captured graphs or command buffers."""
-    events = read(spec.to_dict(), gpu.emulated, fused, passes)
+    # The step without passes has a head in parts, however much memory there is.
+    device = gpu.emulated if passes else {**gpu.emulated, "memory_gib": 0}
+    events = read(spec.to_dict(), device, fused, passes)
     return launches(events, spec.vocab), graphs(events)
 
 
@@ -70,7 +72,8 @@ def print_step(parts: dict[str, Sum], key: str) -> None:
 
 def print_change(before: dict[str, Sum], after: dict[str, Sum], key: str) -> None:
     """Print both steps side by side, each pair `before > after`."""
-    print("without -> with kernels for chains of ops, operands rounded once and leaves first")
+    print("without -> with kernels for chains of ops, operands rounded once, leaves first,")
+    print("and a head in as few parts as the memory allows")
     rows = []
     for name in [*before, *(name for name in after if name not in before), "all"]:
         old = total(before) if name == "all" else before.get(name, Sum())

@@ -25,6 +25,7 @@ class Gpu:
         cc: compute capability, 90 for 9.0; 0 for a GPU without CUDA.
         sms: multiprocessors, or cores of Apple's.
         shared_kib: shared memory that a block may have.
+        memory_gib: memory of a GPU with CUDA.
         ghz: clock of the multiprocessors at which `tflop_s` is reached.
     """
 
@@ -34,12 +35,18 @@ class Gpu:
     cc: int = 0
     sms: int = 0
     shared_kib: int = 0
+    memory_gib: int = 0
     ghz: float = 0.0
 
     @property
     def emulated(self) -> dict[str, int]:
         """What the emulation says of itself in its place."""
-        return {"cc": self.cc, "sms": self.sms, "shared_kib": self.shared_kib}
+        return {
+            "cc": self.cc,
+            "sms": self.sms,
+            "shared_kib": self.shared_kib,
+            "memory_gib": self.memory_gib,
+        }
 
 
 # Apple's core: four units of 32 lanes, each with a multiplication and an addition in a clock.
@@ -64,6 +71,7 @@ GPUS = MappingProxyType(
             cc=90,
             sms=132,
             shared_kib=227,
+            memory_gib=80,
             ghz=1.83,
         ),
         "a100": Gpu(
@@ -73,6 +81,7 @@ GPUS = MappingProxyType(
             cc=80,
             sms=108,
             shared_kib=163,
+            memory_gib=80,
             ghz=1.41,
         ),
         "4090": Gpu(
@@ -82,9 +91,19 @@ GPUS = MappingProxyType(
             cc=89,
             sms=128,
             shared_kib=99,
+            memory_gib=24,
             ghz=2.52,
         ),
-        "t4": Gpu("T4", 320, {"f32": 8.1, "f16": 65.0}, cc=75, sms=40, shared_kib=64, ghz=1.59),
+        "t4": Gpu(
+            "T4",
+            320,
+            {"f32": 8.1, "f16": 65.0},
+            cc=75,
+            sms=40,
+            shared_kib=64,
+            memory_gib=16,
+            ghz=1.59,
+        ),
         "m1": _apple("M1", 68, 8, 1.28),
         "m2": _apple("M2", 100, 10, 1.40),
         "m3": _apple("M3", 100, 10, 1.40),

@@ -53,8 +53,8 @@ def read(
 
     Args:
         spec: fields of harness.model.Spec.
-        device: "cc", the compute capability (90) or 0 for Metal, "sms" and "shared_kib" of the
-            emulated GPU.
+        device: "cc", the compute capability (90) or 0 for Metal, "sms", "shared_kib" and
+            "memory_gib" of the emulated GPU.
         fused: let the backend compute chains of ops in one kernel.
         passes: rewrite the graph by `PASSES`.
 
@@ -71,6 +71,7 @@ def read(
             "PYGGML_EMULATED_CC": str(device["cc"]),
             "PYGGML_EMULATED_SMS": str(device["sms"]),
             "PYGGML_EMULATED_SHARED_KIB": str(device["shared_kib"]),
+            "PYGGML_EMULATED_MEMORY_GIB": str(device["memory_gib"]),
             "GGML_CUDA_DISABLE_FUSION": "0" if fused else "1",
             **({} if fused else {"GGML_METAL_FUSION_DISABLE": "1"}),
         }

@@ -16,7 +16,7 @@ from tests.emulation.build import compiler, default_tree
 ROOT = Path(__file__).parents[2]
 LAYERS, EMBD, VOCAB, BATCH, SEQ = 1, 32, 67, 2, 16
 SMALL = {"layers": LAYERS, "embd": EMBD, "heads": 2, "vocab": VOCAB, "batch": BATCH, "seq": SEQ}
-EMULATED = {"cc": 90, "sms": 132, "shared_kib": 227}
+EMULATED = {"cc": 90, "sms": 132, "shared_kib": 227, "memory_gib": 80}
 
 
 @pytest.fixture
@@ -209,13 +209,16 @@ def test_the_time_of_what_is_counted(harness: Any) -> None:
     assert gpus.seconds(many, gpus.GPUS["m3max"]) < gpus.seconds(product, m1) / 5
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(
+needs_cuda = pytest.mark.skipif(
     sys.platform != "linux"
     or compiler() is None
     or not (default_tree() / "src" / "ggml-cuda" / "fattn-back.cu").exists(),
     reason="needs Linux, a C++ compiler and the patched ggml",
 )
+
+
+@pytest.mark.slow
+@needs_cuda
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_a_step_of_a_small_model(harness: Any, dtype: str) -> None:
     spec = harness("model").Spec(**SMALL, dtype=dtype)
@@ -247,6 +250,31 @@ def test_a_step_of_a_small_model(harness: Any, dtype: str) -> None:
     assert len(after) < len(before)
     converted = [sum(one.converted for one in found) for found in (after, before)]
     assert converted == [0, 0] if dtype == "f32" else converted[0] < converted[1]
+
+
+@pytest.mark.slow
+@needs_cuda
+def test_fusions_and_passes_spare_a_third_of_the_launches_of_gpt2(harness: Any) -> None:
+    spec = harness("model").Spec(batch=16, seq=1024, dtype="bf16")
+    model, h100 = importlib.import_module("gpu_model"), harness("gpus").GPUS["h100"]
+    after, before = (model.step(spec, h100, fused=on, passes=on)[0] for on in (True, False))
+    assert len(after) <= 2 / 3 * len(before)
+    converted = [sum(one.converted for one in found) for found in (after, before)]
+    assert converted[0] <= 0.4 * converted[1]
+
+
+@pytest.mark.slow
+@needs_cuda
+@pytest.mark.parametrize(("memory_gib", "parts"), [(80, 1), (24, 3), (16, 4), (2, 8)])
+def test_a_head_has_few_parts_where_a_gpu_has_memory(
+    harness: Any, memory_gib: int, parts: int
+) -> None:
+    spec = harness("model").Spec(layers=1, batch=16, seq=1024, dtype="bf16")
+    events = harness("traced_step").read(
+        spec.to_dict(), {**EMULATED, "memory_gib": memory_gib}, fused=True, passes=True
+    )
+    found = harness("launches").launches(events, spec.vocab)
+    assert sum(one.op == "CROSS_ENTROPY_ROWS" for one in found) == parts
 
 
 @pytest.mark.slow

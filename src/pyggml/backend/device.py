@@ -74,6 +74,7 @@ class Device:
         self._backend: Any = None
         self._buffer_type: Any = None
         self._nothing: Any = None
+        self._total: int | None = None
         self.description = ffi.string(lib.ggml_backend_dev_description(handle)).decode(
             errors="replace"
         )
@@ -101,7 +102,9 @@ class Device:
     @property
     def memory_total(self) -> int:
         """Total memory in bytes."""
-        return self._memory()[1]
+        if self._total is None:
+            self._total = self._memory()[1]
+        return self._total
 
     @property
     def is_lost(self) -> bool:

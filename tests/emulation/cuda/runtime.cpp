@@ -498,7 +498,11 @@ cudaError_t cudaDeviceCanAccessPeer(int * can, int, int) { *can = 0; return cuda
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned)    { return cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int * v, cudaDeviceAttr a, int) { *v = a == cudaDevAttrMultiProcessorCount ? multiprocessors() : 0; return cudaSuccess; }
 cudaError_t cudaDeviceGetPCIBusId(char * s, int n, int)  { snprintf(s, n, "0000:00:00.0"); return cudaSuccess; }
-cudaError_t cudaMemGetInfo(size_t * free, size_t * total) { *free = *total = memory_size(); return cudaSuccess; }
+cudaError_t cudaMemGetInfo(size_t * free, size_t * total) {
+    *free  = memory_size();
+    *total = (size_t) number_of("PYGGML_EMULATED_MEMORY_GIB", memory_size() >> 30) << 30;
+    return cudaSuccess;
+}
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp * p, int) {
     *p = {};

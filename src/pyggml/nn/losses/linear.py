@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 
 from ... import checks, ops
+from ...backend.device import Device
 from ...errors import ShapeError, fitting
 from ...graph import postpone, recompute
 from ...ops.operands import need_dtype, need_float, need_tensor
@@ -20,6 +21,9 @@ __all__ = ["linear_cross_entropy", "soft_capped"]
 # Logits below this are computed at once; each part adds a pass over the gradient of the weight.
 _PART_BYTES = 64 * 2**20
 _MOST_PARTS = 8
+# On CUDA a part may take this share of the GPU's memory, used or not: the rounding of the weight's
+# gradient depends on the number of parts, and must be that of the run before.
+_CUDA_SHARE = 1 / 16
 
 
 @fitting
@@ -36,8 +40,9 @@ def linear_cross_entropy(
     """`cross_entropy(linear(x, weight), targets)` with a part of the logits in memory.
 
     Of a large vocabulary the logits are the largest result of a step. In parts of 64 MiB or more,
-    at most eight, each lives from its matmul to its gradient. The loss has the same bits as that
-    of all logits; the gradient of the weight is summed part by part.
+    at most eight, each lives from its matmul to its gradient. A CUDA GPU has fewer parts: each
+    takes up to a sixteenth of its memory. The loss has the same bits as that of all logits; the
+    gradient of the weight is summed part by part.
 
     Args:
         x: what the head reads.
@@ -89,7 +94,7 @@ def linear_cross_entropy(
         )
     are_classes(who, "targets", targets, weight.shape[0], ignore_index)
     n = math.prod(targets.shape)
-    parts = min(_MOST_PARTS, -(-4 * n * weight.shape[0] // _PART_BYTES), n)
+    parts = min(_MOST_PARTS, -(-4 * n * weight.shape[0] // _part_bytes(x.device)), n)
     if parts < 2:
         logits = soft_capped(ops.linear(x, weight, bias), softcap)
         return cross_entropy(logits, targets, None, ignore_index, reduction, label_smoothing)
@@ -111,6 +116,13 @@ def linear_cross_entropy(
     if reduction == "sum":
         return ops.sum(rows)
     return ops.div(ops.sum(rows), ops.clamp(ops.sum(counted(classes, ignore_index)), 1.0, float(n)))
+
+
+def _part_bytes(where: Device) -> int:
+    """What the logits of a part may take on this device."""
+    if where.name.partition(":")[0] != "cuda":
+        return _PART_BYTES
+    return max(_PART_BYTES, int(where.memory_total * _CUDA_SHARE))
 
 
 def soft_capped(x: Tensor, cap: float, mark: Callable[[Tensor], Tensor] = recompute) -> Tensor:
