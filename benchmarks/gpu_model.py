@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from harness import options, report
-from harness.gpus import CALIBRATED, GPUS, Gpu, Sum, sums, total
+from harness.gpus import CALIBRATED, GPUS, Gpu, Sum, seconds, sums, total
 from harness.launches import Launch, graphs, launches
 from harness.model import Spec
 from harness.traced_step import read
@@ -176,6 +176,9 @@ def show(args: argparse.Namespace, spec: Spec, gpu: Gpu) -> None:
         print_change(steps["without"], steps["with"], args.by)
     else:
         print_step(steps["with"], args.by)
+        longest = max(found, key=lambda launch: seconds(launch, gpu))
+        took = report.number(1e3 * seconds(longest, gpu))
+        print(f"longest launch: {took} ms, {longest.op} ({longest.part})")
 
 
 if __name__ == "__main__":
