@@ -110,6 +110,18 @@ def test_spans_need_sentinels_and_text() -> None:
         CorruptSpans((9, 8))(np.arange(1), rng())
 
 
+@given(st.floats(0.001, 0.999), st.floats(1, 6))
+def test_a_longer_text_never_needs_fewer_sentinels(rate: float, mean: float) -> None:
+    corrupt = CorruptSpans(SENTINELS, rate=rate, mean_span=mean)
+    counts = [corrupt._counts(n)[1] for n in range(2, 300)]
+    assert counts == sorted(counts)
+
+
+def test_the_longest_text_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="need 107374182 sentinels"):
+        CorruptSpans((9, 8)).check(2**31)
+
+
 def test_too_few_sentinels_are_refused_before_the_first_batch() -> None:
     long, short = (Documents.of([np.arange(n)]) for n in (500, 40))
     assert AugmentedDataset(short, 100, CorruptSpans((998, 999))).crop_len > 100

@@ -154,7 +154,8 @@ class CorruptSpans:
             ValueError: tells how many sentinels are needed.
         """
         checks.whole("CorruptSpans.check", "tokens", tokens)
-        needed = max((self._counts(n)[1] for n in range(2, tokens + 1)), default=0)
+        # A longer text never needs fewer.
+        needed = self._counts(tokens)[1] if tokens > 1 else 0
         if needed > len(self.sentinels):
             raise ValueError(
                 f"CorruptSpans: crops of {tokens} tokens need {needed} sentinels; got"
