@@ -28,6 +28,7 @@ MATMULS = {
 }
 # Kernels of a matmul on Metal.
 PRODUCTS = ("kernel_mul_mm_f", "kernel_out_prod_f")
+_NO_OPS = ("NONE", "RESHAPE", "VIEW", "PERMUTE", "TRANSPOSE")
 SIZES = {"f32": 4, "bf16": 2, "f16": 2}
 VECTOR_BYTES = 16  # the widest access of a thread
 
@@ -73,7 +74,7 @@ class _Group:
 
     @property
     def op(self) -> str:
-        names = [name for name in map(_name, self.nodes) if name != "NONE"]
+        names = [name for name in map(_name, self.nodes) if name not in _NO_OPS]
         return "+".join(name for name, _ in groupby(names)) or "NONE"
 
     def tensors(self) -> Iterator[dict[str, Any]]:
@@ -159,7 +160,7 @@ _NOTHING = {"at": 0, "bytes": 0, "type": "f32", "ne": [0, 0, 0, 0], "op": "NONE"
 
 
 def _part(group: _Group, vocab: int) -> str:
-    if _is_conversion(group.nodes[0]):
+    if _is_conversion(group.nodes[0]) and "+" not in group.op:
         return "conversions"
     ops = group.op.split("+")
     if ops[0].startswith(("FLASH_ATTN", "SOFT_MAX")):
@@ -172,7 +173,7 @@ def _part(group: _Group, vocab: int) -> str:
         return "head"
     if ops[0] in ("MUL_MAT", "OUT_PROD"):
         return "products"
-    if ops[0].startswith(("NORM", "RMS_NORM")):
+    if any(op.startswith(("NORM", "RMS_NORM")) for op in ops):
         return "norms"
     return "elementwise"
 
@@ -277,7 +278,7 @@ def _converted(name: str, group: _Group, total: int, operands: Sequence[Sequence
     if name.startswith(("convert_unary", "fattn_bf16_round")):
         return total
     copies = [n for n in group.nodes if _is_conversion(n)]
-    if copies and copies[0] is node:
+    if copies and "+" not in group.op:
         return total
     written = {copy["result"]["at"]: copy["result"]["bytes"] for copy in copies}
     if node["node"] == "CROSS_ENTROPY_ROWS_BACK" and node["result"]["type"] != "f32":

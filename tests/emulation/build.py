@@ -48,6 +48,7 @@ KERNELS = (
     "fattn-back",
     "fattn-back-mma",
     "fattn-f32",
+    "fuse-sums",
     "fuse-train",
     "gelu-back",
     "get-rows-back",
@@ -96,6 +97,7 @@ FAST = (
     "cross-entropy-rows",
     "cumsum-back",
     "dropout",
+    "fuse-sums",
     "fuse-train",
     "gelu-back",
     "get-rows-back",
@@ -224,6 +226,7 @@ _CASES = tuple(
         "pictures",
         "attention",
         "steps",
+        "chains",
         "scratch",
         "nonfinite",
     )
@@ -231,17 +234,19 @@ _CASES = tuple(
 _TABLE = (*_CASES, "common/run")
 
 # what every op's dispatch needs
-_ALWAYS = ("ggml-cuda", "convert", "fuse-train", "repeat-back", "train")
+_ALWAYS = ("ggml-cuda", "convert", "fuse-sums", "fuse-train", "norm-back", "repeat-back", "train")
 # what a kernel file needs of others to be run
 _WITH = {
     "convert": ("out-prod",),
     "fattn-back-mma": ("fattn-back",),
     "fattn-f32": ("fattn",),
+    "fuse-sums": ("binbcast", "cpy", "gelu-back"),
     "fuse-train": ("binbcast", "cpy", "opt-step-adamw", "opt-step-factor"),
     "get-rows-back": ("radix-sort",),
     "mul-mat-id-back": ("radix-sort",),
+    "norm-back": ("binbcast",),
     "radix-sort": ("get-rows-back",),
-    "repeat-back": ("binbcast",),
+    "repeat-back": ("binbcast", "cpy", "gelu-back"),
     "unary-back": ("unary",),
 }
 

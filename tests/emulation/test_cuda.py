@@ -109,6 +109,32 @@ def test_harness_sees_mistakes(builder: Builder, tmp_path: Path, mistake: str) -
     assert any(re.search(m.said, line) for line in failed), failed or "all cases passed"
 
 
+# Sources or results that lie where the chain could not be computed, or are not made of vectors.
+REFUSED = ("-37", "sum-over-gradient", "rounded-rows", "rounded-odd")
+
+
+@pytest.mark.parametrize(
+    ("op", "program"),
+    [("NORM_BACK", "fast_harness"), pytest.param("REPEAT_BACK", "harness", marks=pytest.mark.slow)],
+)
+def test_chains_have_the_bits_of_their_ops(
+    request: pytest.FixtureRequest, op: str, program: str
+) -> None:
+    """In fewer launches, but for those that cannot be computed as a chain."""
+    chain = re.compile(
+        rf"ok {op}/(\S*(?:in-one|rounded|gelu|-multiplied)\S*) .*launches=(\d+) (\S+)"
+    )
+    found: dict[str, list[tuple[int, str]]] = {}
+    for env in ({}, {"GGML_CUDA_DISABLE_FUSION": "1"}):
+        for line in run(request.getfixturevalue(program), "--all", op, **env):
+            if match := chain.match(line):
+                found.setdefault(match[1], []).append((int(match[2]), match[3]))
+    assert len(found) > 10
+    for name, ((fused, bits), (alone, expected)) in found.items():
+        assert bits == expected, name
+        assert fused == alone if name.endswith(REFUSED) else fused < alone, name
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("gpu", ["rdna3", "cdna"])
 def test_products_that_may_round_are_f32_on_amd(harness: Path, gpu: str) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,20 @@ def test_a_chain_of_ops_in_one_kernel_that_also_rounds(harness: Any) -> None:
     assert one.converted == 2 * 256
 
 
+def test_a_copy_and_the_sums_of_its_source_in_one_kernel(harness: Any) -> None:
+    x, copy = tensor(1000, 32, 8), tensor(5000, 32, 8, type="bf16")
+    events = [
+        node("CPY", copy, x),
+        kernel("sum_columns_f32<true, false, false>", 1, 256, (1000, 0), (9000, 1), (5000, 1)),
+        node("VIEW", copy, copy, key="fused"),
+        node("REPEAT_BACK", tensor(9000, 32), x, key="fused"),
+    ]
+    (one,) = harness("launches").launches(events, vocab=67)
+    assert (one.op, one.part) == ("CPY+REPEAT_BACK", "elementwise")
+    assert one.bytes == 4 * (256 + 32) + 2 * 256
+    assert one.converted == 2 * 256
+
+
 def test_what_moves_where_it_is(harness: Any) -> None:
     step = [tensor(at, 100) for at in (1000, 2000, 3000, 4000)]
     update = node("OPT_STEP_ADAMW", step[0], *step, tensor(9000, 7))
@@ -215,6 +230,23 @@ needs_cuda = pytest.mark.skipif(
     or not (default_tree() / "src" / "ggml-cuda" / "fattn-back.cu").exists(),
     reason="needs Linux, a C++ compiler and the patched ggml",
 )
+
+
+@pytest.mark.slow
+@needs_cuda
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_chains_of_a_step_of_gpt2(harness: Any, dtype: str) -> None:
+    """Their ops are neighbours in the step, and no result lies over a source of its chain."""
+    spec = harness("model").Spec(batch=16, seq=1024, layers=2, dtype=dtype)
+    events = harness("traced_step").read(spec.to_dict(), EMULATED, fused=True, passes=True)
+    found = harness("launches").launches(events, spec.vocab)
+    kernels = Counter(one.op for one in found if one.kernel.startswith(("norm_back", "sum_col")))
+    norm = "REPEAT_BACK+MUL+REPEAT_BACK+NORM_BACK"
+    rounded = "" if dtype == "f32" else "+CPY"
+    # of the sums, of their chunks and of the gradient of x; only the last norm has no residual
+    expected = {f"{norm}+ADD": 3 * 4, norm: 3, f"GELU_BACK{rounded}+REPEAT_BACK": 2 * 2}
+    alone = {"REPEAT_BACK": 2 * 6} if dtype == "f32" else {"CPY+REPEAT_BACK": 2 * 6}
+    assert kernels == Counter(expected | alone)
 
 
 @pytest.mark.slow

@@ -466,6 +466,7 @@ std::vector<op_case> op_cases() {
     rotations(t);
     attention(t);
     steps(t);
+    chains(t);
     nonfinite(t);
     scratch(t);
     return t.cases;

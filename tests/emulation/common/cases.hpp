@@ -51,6 +51,8 @@ public:
 
     // compared besides the result
     void also(ggml_tensor * t) { outputs.push_back(t); }
+    // computed next, as the graph has it: not in the order in which results need it
+    void next(ggml_tensor * t) { ordered.push_back(t); }
 
     struct input {
         ggml_tensor *      tensor; // maybe a view: around it, memory stays poisoned
@@ -58,6 +60,7 @@ public:
     };
     std::vector<input>         inputs;
     std::vector<ggml_tensor *> outputs;
+    std::vector<ggml_tensor *> ordered;
 
 private:
     ggml_tensor * make(ggml_type type, shape ne, layout l);
@@ -93,6 +96,7 @@ void attention(table & t);   // attention.cpp
 void pictures(table & t);    // pictures.cpp
 void products(table & t);    // products.cpp
 void steps(table & t);       // steps.cpp
+void chains(table & t);      // chains.cpp
 void nonfinite(table & t);   // nonfinite.cpp
 void scratch(table & t);     // scratch.cpp
 

@@ -175,8 +175,10 @@ struct recorded {
         result = build(b);
         ggml_set_name(result, "result");
         graph = ggml_new_graph(ctx);
-        for (ggml_tensor * t : b.outputs) {
-            ggml_build_forward_expand(graph, t);
+        for (const auto & tensors : { b.ordered, b.outputs }) {
+            for (ggml_tensor * t : tensors) {
+                ggml_build_forward_expand(graph, t);
+            }
         }
         ggml_build_forward_expand(graph, result);
         b.outputs.insert(b.outputs.begin(), result);
@@ -251,9 +253,9 @@ results on_cpu(const op_case & c, ggml_backend_t cpu) {
 }
 
 struct run_result {
-    bool    supported = true;
-    bool    launched  = false;
-    results out;
+    bool     supported = true;
+    uint64_t launches = 0;
+    results  out;
 };
 
 constexpr size_t REFUSED_MAX = 16*1024*1024;
@@ -284,13 +286,26 @@ run_result on_device(const op_case & c, device & dev, schedule order) {
     place(r, c, [&](ggml_tensor * t) { dev.alloc(t); });
     const uint64_t before = dev.launches();
     dev.compute(r.graph, order);
-    res.launched = dev.launches() != before;
+    res.launches = dev.launches() - before;
     const std::string damage = dev.damage();
     if (!damage.empty()) {
         throw kernel_error(damage);
     }
     res.out = outputs_of(r);
     return res;
+}
+
+// FNV-1a of the numbers
+uint64_t hash_of(const results & r) {
+    uint64_t h = 14695981039346656037ull;
+    for (const std::vector<float> & v : r) {
+        for (const float & x : v) {
+            uint32_t u;
+            memcpy(&u, &x, sizeof(u));
+            h = (h ^ u)*1099511628211ull;
+        }
+    }
+    return h;
 }
 
 // "" or what is wrong; nmse: of the worst output
@@ -386,8 +401,9 @@ int run_cases(device & dev, int argc, char ** argv) {
         running = id;
         std::string wrong;
         double nmse = 0.0;
+        uint64_t launches = 0;
+        results first;
         try {
-            results first;
             for (schedule order : { schedule::forward, schedule::backward, schedule::shuffled }) {
                 run_result got = on_device(c, dev, order);
                 if (got.supported != c.supported) {
@@ -397,7 +413,8 @@ int run_cases(device & dev, int argc, char ** argv) {
                 if (!got.supported) {
                     break;
                 }
-                if (!got.launched) {
+                launches = got.launches;
+                if (launches == 0) {
                     wrong = "nothing was launched";
                     break;
                 }
@@ -420,7 +437,8 @@ int run_cases(device & dev, int argc, char ** argv) {
         }
 
         if (wrong.empty()) {
-            printf("ok %s nmse=%.2g%s\n", id.c_str(), nmse, c.supported ? "" : " refused as it should");
+            printf("ok %s nmse=%.2g launches=%d bits=%016llx%s\n", id.c_str(), nmse, (int) launches,
+                (unsigned long long) hash_of(first), c.supported ? "" : " refused as it should");
             n_ok++;
         } else {
             printf("FAIL %s: %s\n", id.c_str(), wrong.c_str());

@@ -113,8 +113,13 @@ def _may_round(ptr: Any) -> bool:
 
 def _round(plan: Plan, operand: _Operand) -> tuple[Any, list[Any]]:
     """Let the readers of an operand read a copy; return the first, and what makes the copy."""
-    copy = lib.ggml_cast(plan.ctx, operand.base, lib.GGML_TYPE_BF16)
-    changed, views = _read_instead(plan, operand, copy, list(operand.base.nb))
+    base = operand.base
+    copy = lib.ggml_cast(plan.ctx, base, lib.GGML_TYPE_BF16)
+    if base.op == lib.GGML_OP_GELU_BACK:
+        # One kernel computes both: the copy must not lie where GELU's operand is, which nothing
+        # else reads afterwards.
+        copy.src[2] = base.src[1]
+    changed, views = _read_instead(plan, operand, copy, list(base.nb))
     if len(changed) > 1 and plan.device.supports(copy):
         return changed[0][0], [copy, *views]
     for ptr, i, source in changed:
