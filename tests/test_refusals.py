@@ -126,6 +126,8 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: nn.KVCache(1, 4, 1, 2).layers[0].update(1, 2, 3, 4), "update: k must be a Tensor"),
     (lambda: nn.KVCache(2**31, 2**20, 2, 2), "KVCache: 2,147,483,648 layers take .*more than"),
     (lambda: nn.Rope().wavelengths("a", 2), "Rope.wavelengths: dim must be .*got 'a'"),
+    (lambda: nn.Rope().wavelengths(2**31, 2), "dim must be .*1048576.*got 2147483648"),
+    (lambda: nn.Rope(dims=2**31), "Rope: dims must be .*1048576.*got 2147483648"),
     (lambda: nn.Rope().sharpen(3, 1.0), "Rope.sharpen: q must be a Tensor"),
     (lambda: nn.RopeScaling("linear", 2.0).divisors(4, 0.0, 2), "divisors: base must be .*> 0"),
     (lambda: models.LlamaConfig().layer_window("a"), "layer_window: i must be .*got 'a'"),

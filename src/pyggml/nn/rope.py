@@ -22,6 +22,8 @@ __all__ = ["Rope", "RopeScaling"]
 KINDS = ("linear", "dynamic", "llama3", "yarn", "longrope", "table")
 # Fields with a divisor for each pair, and the kinds that have them.
 _TABLES = {"table": "table", "short": "longrope", "long": "longrope"}
+# More than any model has; beyond it, a wrong number would fill the memory.
+_LARGEST_HEAD = 2**20
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,8 @@ class RopeScaling:
             -> (dim / 2,)
         """
         who = "RopeScaling.divisors"
-        dim, length = checks.whole(who, "dim", dim, 2), checks.whole(who, "length", length, 0)
+        dim = checks.whole(who, "dim", dim, 2, _LARGEST_HEAD)
+        length = checks.whole(who, "length", length, 0)
         base = checks.number(who, "base", base, above=0.0)
         half = dim // 2
         beyond = length > (self.original or 0)
@@ -229,7 +232,8 @@ class Rope:
 
     def __post_init__(self) -> None:
         if self.dims is not None:
-            object.__setattr__(self, "dims", checks.whole("Rope", "dims", self.dims, 2))
+            dims = checks.whole("Rope", "dims", self.dims, 2, _LARGEST_HEAD)
+            object.__setattr__(self, "dims", dims)
             if self.dims % 2:
                 raise ValueError(f"Rope: dims must be even; got {self.dims}")
         for name in ("base", "scale"):
@@ -266,7 +270,8 @@ class Rope:
             [1.0, 10.0]
         """
         who = "Rope.wavelengths"
-        dim, length = checks.whole(who, "dim", dim, 2), checks.whole(who, "length", length, 0)
+        dim = checks.whole(who, "dim", dim, 2, _LARGEST_HEAD)
+        length = checks.whole(who, "length", length, 0)
         dim = dim if self.dims is None else self.dims
         half = dim // 2
         own = self.base ** (np.arange(half) / half) / self.scale
