@@ -138,11 +138,35 @@ void biases(table & t) {
     how = {}; how.gelu = true; how.of_x = layout::rows;        add("rounded-gelu-rows", ne, how);
 }
 
+// x + b, and that with r: a matmul, its bias and what goes around the layer
+void residuals(table & t) {
+    const auto add = [&](const std::string & name, const shape & ne, bool reversed, bool twice, layout l) -> op_case & {
+        op_case & c = t.add("ADD", "in-one-residual-" + name, [=](builder & b) {
+            ggml_tensor * x   = b.real(ne);
+            ggml_tensor * r   = b.real(ne, -1.0f, 1.0f, l);
+            ggml_tensor * h   = ggml_add(b.ctx, x, b.real({ ne[0], 1, 1, 1 }));
+            ggml_tensor * sum = reversed ? ggml_add(b.ctx, h, r) : ggml_add(b.ctx, r, h);
+            return twice ? ggml_mul(b.ctx, sum, h) : sum;
+        });
+        c.only = "CUDA";
+        return c;
+    };
+    for (const shape & ne : shapes) {
+        add(std::to_string(ne[0]), ne, false, false, layout::contiguous);
+    }
+    const shape ne = { 132, 7, 3, 5 };
+    add("reversed",   ne, true,  false, layout::contiguous);
+    add("over-r",     ne, false, false, layout::contiguous).inplace = 0;
+    add("twice",      ne, false, true,  layout::contiguous);
+    add("rows",       ne, false, false, layout::rows);
+}
+
 } // namespace
 
 void chains(table & t) {
     norms(t);
     biases(t);
+    residuals(t);
 }
 
 } // namespace emu

@@ -39,6 +39,20 @@ CHAINS = {
         case="ADD/in-one-768-both-gelu",
         said=WRONG,
     ),
+    "residual of another row": Mistake(
+        source="fuse-train",
+        right="const float4 ri = r[i];",
+        wrong="const float4 ri = r[bi.x > 0.0f ? i : 0];",
+        case="ADD/in-one-residual-36",
+        said=WRONG,
+    ),
+    "sum with a bias that is read left out": Mistake(
+        source="fuse-train",
+        right="if (!ggml_can_fuse_subgraph(cgraph, i, { GGML_OP_ADD, GGML_OP_ADD }, { i + 1 })) {",
+        wrong="if (i + 1 >= cgraph->n_nodes || cgraph->nodes[i + 1]->op != GGML_OP_ADD) {",
+        case="ADD/in-one-residual-twice",
+        said=WRONG,
+    ),
     "rows of a chunk left out": Mistake(
         source="repeat-back",
         right="chunk    = (nrows + n_chunks - 1)/n_chunks",
