@@ -18,8 +18,6 @@ from typing import Any
 MATMULS = {
     "fattn_bf16<": 2,
     "fattn_f32<": 2,
-    "fattn_back_mma_stats": 1,
-    "fattn_back_stats": 1,
     "fattn_back_kv": 4,
     "fattn_back_q": 3,
     "kernel_flash_attn_ext_f32_dk": 2,
@@ -103,7 +101,9 @@ class _Memory:
         found = [int(t["bytes"]) for t in group.tensors() if t["at"] == at]
         if found:
             return max(found)
-        places = [*self._scratch.items(), *((t["at"], t["bytes"]) for t in group.tensors())]
+        tensors = [*group.tensors()]
+        places = [*self._scratch.items(), *((t["at"], t["bytes"]) for t in tensors)]
+        places += [(t["at"] + t["bytes"], t["behind"]) for t in tensors if "behind" in t]
         for start, n in places:
             if start <= at < start + n:
                 return int(start + n - at)
@@ -198,7 +198,9 @@ def _kernel(event: dict[str, Any], group: _Group, memory: _Memory, vocab: int) -
     if is_product:
         operations = _operations(node)
     if operations and unit == "bf16":  # what was rounded comes in a structure
-        rounded = node["sources"][: 3 if name.startswith("fattn_bf16<") else 4]
+        rounded = node["sources"][: 3 if node["node"] == "FLASH_ATTN_EXT" else 4]
+        if _is_log_sums(name, node):
+            rounded = node["sources"][1:3]
         total += sum(t["bytes"] // SIZES[t["type"]] * SIZES["bf16"] for t in rounded)
     threads = _count(event["grid"]) * _count(event["block"])
     wide = max(sizes, default=0) >= VECTOR_BYTES * threads
@@ -247,11 +249,18 @@ def _attention(name: str, node: dict[str, Any]) -> tuple[int, str]:
     matmuls = next((n for start, n in MATMULS.items() if name.startswith(start)), 0)
     if name.startswith("fattn_back_mma_grad"):
         matmuls = 4 if name.endswith("true>") else 3
+    if _is_log_sums(name, node):
+        matmuls = 1
     if not matmuls:
         return 0, "f32"
     # Metal's 8 x 8 matrices have one rate for all types
     unit = "bf16" if "mma" in name or name.startswith("fattn_bf16") else "f32"
     return matmuls * _matmul(node), unit
+
+
+def _is_log_sums(name: str, node: dict[str, Any]) -> bool:
+    """Return True for the forward's kernel in the gradient, which computes scores alone."""
+    return name.startswith(("fattn_bf16<", "fattn_f32<")) and bool(node["node"].endswith("_BACK"))
 
 
 def _operations(node: dict[str, Any]) -> int:
@@ -277,6 +286,8 @@ def _converted(name: str, group: _Group, total: int, operands: Sequence[Sequence
     node = group.nodes[0]
     if name.startswith(("convert_unary", "fattn_bf16_round")):
         return total
+    if name.startswith("fattn_back_dots") and name.endswith(" true>"):
+        return int(node["sources"][0]["bytes"]) // SIZES["f32"] * SIZES["bf16"]
     copies = [n for n in group.nodes if _is_conversion(n)]
     if copies and "+" not in group.op:
         return total

@@ -238,8 +238,9 @@ _ALWAYS = ("ggml-cuda", "convert", "fuse-sums", "fuse-train", "norm-back", "repe
 # what a kernel file needs of others to be run
 _WITH = {
     "convert": ("out-prod",),
-    "fattn-back-mma": ("fattn-back",),
-    "fattn-f32": ("fattn",),
+    "fattn-back": ("fattn-back-mma", "fattn-f32"),
+    "fattn-back-mma": ("fattn-back", "fattn-f32"),
+    "fattn-f32": ("fattn", "fattn-back", "fattn-back-mma"),
     "fuse-sums": ("binbcast", "cpy", "gelu-back"),
     "fuse-train": ("binbcast", "cpy", "opt-step-adamw", "opt-step-factor"),
     "get-rows-back": ("radix-sort",),
@@ -247,6 +248,7 @@ _WITH = {
     "norm-back": ("binbcast",),
     "radix-sort": ("get-rows-back",),
     "repeat-back": ("binbcast", "cpy", "gelu-back"),
+    "train": ("fattn", "fattn-back", "fattn-back-mma", "fattn-f32"),
     "unary-back": ("unary",),
 }
 

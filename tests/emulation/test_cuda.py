@@ -199,20 +199,24 @@ def test_attention_with_much_shared_memory(harness: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("right", "wrong"),
+    ("kernel", "right", "wrong"),
     [
-        ("config::nbytes_stats, stream", "config::nbytes, stream"),
-        ("if (!fattn_back_mma_two_fit(config::nbytes_back, smpbo)) {", "if (false) {"),
+        ("fattn-f32", "only_l ? fattn_bf16_config<D>::nbytes_l : ", ""),
+        (
+            "fattn-back-mma",
+            "if (!fattn_back_mma_two_fit(config::nbytes_back, smpbo)) {",
+            "if (false) {",
+        ),
     ],
     ids=["more than is used", "one block"],
 )
 def test_shared_memory_that_is_wasted_is_seen(
-    builder: Builder, tmp_path: Path, right: str, wrong: str
+    builder: Builder, tmp_path: Path, kernel: str, right: str, wrong: str
 ) -> None:
-    text = (CUDA / "fattn-back-mma.cu").read_text()
-    assert text.count(right) == 1, "fattn-back-mma.cu has changed: this test must follow"
-    text = text.replace("config::nbytes_stats)", "config::nbytes)").replace(right, wrong)
-    program = builder.changed("fattn-back-mma", text, wrong, tmp_path)
+    text = (CUDA / f"{kernel}.cu").read_text()
+    assert text.count(right) == 1, f"{kernel}.cu has changed: this test must follow"
+    text = text.replace(right, wrong)
+    program = builder.changed(kernel, text, right, tmp_path)
     lines = told(program, "FLASH_ATTN_EXT_BACK/bf16-long")
     assert larger_than_used(lines) or min(blocks_of(a, 99) for _, _, a in shared_of(lines)) < 2
 

@@ -98,6 +98,83 @@ ggml_tensor * attention_of(builder & b, const attention_case & a) {
     return attn;
 }
 
+// How the gradient's last source comes from attention.
+enum class forward {
+    kept,   // it is its result: what the forward has left of each row may be read
+    copied, // a copy of its result: everything is computed from q and k
+    viewed,
+};
+
+void may_round(ggml_tensor * op, int n) {
+    for (int i = 0; i < n; ++i) {
+        ggml_prec_set_src(op, GGML_PREC_BF16, i);
+    }
+}
+
+// attention and its gradient; other_q: the gradient is that of a q which the forward has not seen
+ggml_tensor * attention_both(
+        builder & b, const attention_case & a, const std::vector<forward> & from, int n_round, int n_round_back,
+        float scale_back = 1.0f, bool other_q = false) {
+    ggml_tensor * attn = attention_of(b, a);
+    may_round(attn, n_round);
+    ggml_tensor * q    = other_q ? b.real({ a.dk, a.n_q, a.n_head, a.ne3 }, -2.0f, 2.0f, a.l) : attn->src[0];
+    ggml_tensor * grad = b.real({ a.dv, a.n_head, a.n_q, a.ne3 }, -1.0f, 1.0f, a.l >= layout::odd_start ? a.l : layout::contiguous);
+
+    ggml_tensor * result = nullptr;
+    for (const forward f : from) {
+        ggml_tensor * out  = f == forward::kept ? attn : f == forward::copied ? ggml_dup(b.ctx, attn) : ggml_reshape(b.ctx, attn, attn);
+        ggml_tensor * back = ggml_flash_attn_ext_back(b.ctx, grad, q, attn->src[1], attn->src[2], attn->src[3], attn->src[4], out,
+            scale_back/std::sqrt((float) a.dk), a.max_bias, a.softcap);
+        may_round(back, n_round_back);
+        result = result ? ggml_sub(b.ctx, result, back) : back;
+    }
+    return result;
+}
+
+// The log-sums of rows that the forward leaves behind its result: against the CPU, and beside those that are computed again,
+// whose bits the gradient must have. The kernels are counted: it is read, or it is not.
+void kept_log_sums(table & t, const std::vector<attention_case> & cases) {
+    for (const attention_case & a : cases) {
+        if (a.type != GGML_TYPE_F32) {
+            continue;
+        }
+        op_case & c = t.add("FLASH_ATTN_EXT_BACK", std::string("kept-") + a.name, [=](builder & b) {
+            return attention_both(b, a, { forward::kept }, 0, 0);
+        });
+        c.max_nmse = 1e-9;
+        c.only     = "CUDA";
+        for (const int n : { 0, 4 }) {
+            const std::string prefix = n ? "bf16-kept-as-computed-" : "kept-as-computed-";
+            op_case & same = t.add("FLASH_ATTN_EXT_BACK", prefix + a.name, [=](builder & b) {
+                return attention_both(b, a, { forward::kept, forward::copied }, n ? 3 : 0, n);
+            });
+            same.max_nmse = 0.0;
+            same.only     = "CUDA";
+        }
+    }
+
+    // the forward computes: classes of tiles, 3 roundings in bf16; the gradient: D, dk and dv, dq, and the same in bf16
+    const attention_case a = { "", 64, 64, 70, 70, 2, 2, 2 };
+    const auto counted = [&](
+            const char * name, int n_round, int n_round_back, uint64_t launches, forward from = forward::kept, float scale = 1.0f,
+            bool other_q = false) {
+        op_case & c = t.add("FLASH_ATTN_EXT_BACK", name, [=](builder & b) {
+            return attention_both(b, a, { from }, n_round, n_round_back, scale, other_q);
+        });
+        c.launches = launches;
+        c.only     = "CUDA";
+        c.max_nmse = n_round || n_round_back ? 8*2.7e-6 : 1e-9; // what is rounded twice is off by twice as much
+    };
+    counted("launches",                0, 0, 1 + 3);
+    counted("launches-view",           0, 0, 1 + 4, forward::viewed);
+    counted("launches-other-scale",    0, 0, 1 + 4, forward::kept, 0.5f);
+    counted("launches-other-q",        0, 0, 1 + 4, forward::kept, 1.0f, true);
+    counted("launches-bf16",           3, 4, 5 + 7);
+    counted("launches-bf16-other-q",   3, 4, 5 + 8, forward::kept, 1.0f, true);
+    counted("launches-bf16-after-f32", 0, 4, 1 + 8);
+    counted("launches-f32-after-bf16", 3, 0, 5 + 4);
+}
+
 // Nothing is taken whose mask leaves rows or columns out: heads of 32, which no kernel of ggml's takes either, and those of 64
 // with keys in f16, which are ggml's kernels' alone.
 void too_small_masks(table & t) {
@@ -227,6 +304,8 @@ void attention(table & t) {
             c.only     = device;
         }
     }
+    kept_log_sums(t, cases);
+
     // permission for three of four
     t.add("FLASH_ATTN_EXT_BACK", "bf16-but-for-v", [](builder & b) {
         ggml_tensor * back = attention_back(b, { "", 64, 64, 40, 40, 2, 2, 1 });

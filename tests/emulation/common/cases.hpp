@@ -72,6 +72,7 @@ struct op_case {
     std::function<ggml_tensor * (builder &)> build;
     double max_nmse  = 1e-10; // normalized mean squared error against the CPU; 0: the same numbers
     double min_nmse  = 0.0;   // less means that the kernel which rounds has not run
+    uint64_t launches = 0;    // how many kernels run; 0: any number
     int    inplace   = -1;    // the result lies over this source
     bool   supported = true;  // else: supports_op must say no
     bool   slow      = false;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "nodes.hpp"
 
+#include <ggml-backend.h>
+
 #include <cstdint>
 #include <cstdlib>
 
@@ -15,7 +17,10 @@ std::string described(const ggml_tensor * t) {
     }
     // of a view with gaps: what it has, not what it spans
     const size_t n = ggml_row_size(t->type, t->ne[0])*ggml_nrows(t);
-    return s + "], \"at\": " + std::to_string((uintptr_t) t->data) + ", \"bytes\": " + std::to_string(n) + "}";
+    s += "], \"at\": " + std::to_string((uintptr_t) t->data) + ", \"bytes\": " + std::to_string(n);
+    // what a kernel keeps behind the result
+    const size_t all = t->buffer && !t->view_src ? ggml_backend_buffer_get_alloc_size(t->buffer, t) : n;
+    return s + (all > n ? ", \"behind\": " + std::to_string(all - n) : "") + "}";
 }
 
 } // namespace

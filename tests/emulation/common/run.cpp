@@ -254,7 +254,7 @@ results on_cpu(const op_case & c, ggml_backend_t cpu) {
 
 struct run_result {
     bool     supported = true;
-    uint64_t launches = 0;
+    uint64_t launches  = 0;
     results  out;
 };
 
@@ -414,8 +414,9 @@ int run_cases(device & dev, int argc, char ** argv) {
                     break;
                 }
                 launches = got.launches;
-                if (launches == 0) {
-                    wrong = "nothing was launched";
+                if (launches == 0 || (c.launches && launches != c.launches)) {
+                    wrong = "launched " + std::to_string(launches) + " kernels, expected " +
+                        (c.launches ? std::to_string(c.launches) : "some");
                     break;
                 }
                 if (first.empty()) {
