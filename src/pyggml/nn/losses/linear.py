@@ -119,7 +119,7 @@ def linear_cross_entropy(
 
 
 def _part_bytes(where: Device) -> int:
-    """What the logits of a part may take on this device."""
+    """Bytes that the logits of a part may take on this device."""
     if where.name.partition(":")[0] != "cuda":
         return _PART_BYTES
     return max(_PART_BYTES, int(where.memory_total * _CUDA_SHARE))
