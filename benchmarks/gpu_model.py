@@ -130,7 +130,7 @@ def difference(name: str, measured: float, estimated: float, remark: str = "") -
 
 def main() -> int:
     parser = options.parser(__doc__ or "")
-    options.add_model(parser, Spec(batch=16, seq=1024))
+    options.add_model(parser, Spec(batch=16, seq=1024), dtypes=("f32", "tf32", "bf16"))
     parser.set_defaults(dtype="bf16")
     parser.add_argument("--device", choices=list(GPUS), default="h100", help="the GPU (h100)")
     parser.add_argument(

@@ -29,7 +29,7 @@ class Spec:
         vocab: V, tokens.
         batch: B, sequences of a step.
         seq: T, tokens of a sequence.
-        dtype: "f32", or "bf16" for the operands of products.
+        dtype: "f32", or "tf32" or "bf16" for the operands of products.
         threads: of the computation.
         checkpointing: blocks keep only their inputs for the backward.
         fused_update: nobody clips, and pyggml updates in the backward, without gradients kept.

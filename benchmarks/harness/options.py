@@ -54,7 +54,9 @@ def add_only(target: argparse.ArgumentParser, peers: Sequence[str]) -> None:
     )
 
 
-def add_model(target: argparse.ArgumentParser, default: Spec) -> None:
+def add_model(
+    target: argparse.ArgumentParser, default: Spec, dtypes: Sequence[str] = ("f32", "bf16")
+) -> None:
     """The shape of the model and of a step."""
     for name, what in (
         ("layers", "blocks"),
@@ -68,7 +70,7 @@ def add_model(target: argparse.ArgumentParser, default: Spec) -> None:
         target.add_argument(
             f"--{name}", type=positive, default=value, metavar="N", help=f"{what} ({value})"
         )
-    target.add_argument("--dtype", choices=["f32", "bf16"], default="f32", help="of the products")
+    target.add_argument("--dtype", choices=dtypes, default="f32", help="of the products")
     target.add_argument(
         "--attention",
         choices=["auto", "plain", "flash"],

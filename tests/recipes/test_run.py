@@ -11,6 +11,7 @@ import pytest
 
 from pyggml.errors import ConfigError, FormatError
 from pyggml.recipes import ImageRun, LLMConfig, LLMRun, train_image, train_llm
+from pyggml.recipes.describe import describe
 from pyggml.train import CheckpointError, MetricsError
 
 from ..train.test_trainer import At
@@ -94,6 +95,17 @@ def test_an_option_that_changed_in_the_record_is_told(tmp_path, name, value):
     LLMRun.resume(tmp_path, note=notes.append)
     (told,) = [line for line in notes if str(path) in line]
     assert re.search(rf"`{name}` was .* in .*step-000006 and is {value} in .*config.json", told)
+
+
+def test_tf32_is_kept_and_said_to_be_f32_on_the_cpu(tmp_path):
+    run = LLMRun.prepare(LLMConfig(artifact_dir=tmp_path, precision="tf32", device="cpu", **SMALL))
+    assert "tf32 matmuls (in f32: tf32 is CUDA's)" in dict(describe(run))["training"]
+    run.train()
+    again = LLMRun.resume(tmp_path, {"steps": 8}, note=lambda line: None)
+    assert again.trainer.options.precision == "tf32"
+    again.artifact.release()
+    with pytest.raises(ConfigError, match=r"`precision` must be one of f32, tf32, .*'high'"):
+        LLMConfig(precision="high")
 
 
 def test_an_option_that_makes_another_run_raises(tmp_path):

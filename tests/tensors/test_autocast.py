@@ -93,7 +93,8 @@ def test_beyond_the_range_of_f16_is_infinite():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "level"), [("bf16", "BF16"), ("f32", "UNDEFINED"), ("f16", "UNDEFINED")]
+    ("dtype", "level"),
+    [("bf16", "BF16"), ("tf32", "TF32"), ("f32", "UNDEFINED"), ("f16", "UNDEFINED")],
 )
 def test_attention_gets_the_permission(dtype: str, level: str) -> None:
     """Devices round by it; its level stands behind the other numbers of the op."""
@@ -132,13 +133,45 @@ def test_other_threads_keep_theirs():
 
 @pytest.mark.parametrize("dtype", ["i32", "q8_0"])
 def test_other_dtypes_are_refused(dtype):
-    with pytest.raises(ValueError, match="bf16, f16 or f32"), pg.autocast(dtype):
+    with pytest.raises(ValueError, match="tf32, bf16, f16 or f32"), pg.autocast(dtype):
         raise AssertionError("not reached")
+
+
+@pytest.mark.parametrize(("name", "own"), [("high", "tf32"), ("medium", "bf16")])
+def test_names_of_torch_are_refused_with_ours(name: str, own: str) -> None:
+    with pytest.raises(ValueError, match=f"'{name}': pg.autocast\\('{own}'\\)"), pg.autocast(name):
+        raise AssertionError("not reached")
+
+
+def test_tf32_is_f32_on_the_cpu() -> None:
+    """Forward and gradients have the same bits; the permission goes to both."""
+    found = {}
+    for dtype in ("f32", "tf32"):
+        w, x = pg.tensor(W, requires_grad=True), pg.tensor(X, requires_grad=True)
+        with pg.autocast(dtype):
+            y = pg.ops.mul_mat(w, x)
+        y.square().sum().backward()
+        found[dtype] = [t.numpy() for t in (y, w.grad, x.grad)]
+    for ours, theirs in zip(found["tf32"], found["f32"], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert list(y.ptr.op_params[2:4]) == 2 * [pg.lib.GGML_PREC_TF32]
+
+
+@pytest.mark.parametrize("dtype", ["tf32", "bf16"])
+def test_gradients_inherit_the_permission(dtype: str) -> None:
+    w, x = pg.tensor(W, requires_grad=True), pg.tensor(X, requires_grad=True)
+    with pg.autocast(dtype):
+        loss = pg.ops.mul_mat(w, x).square().sum()
+    grads = {w: pg.zeros(*W.shape), x: pg.zeros(*X.shape)}
+    graph = pg.Graph([loss], loss=loss, grads=grads, overwrite=True)
+    kinds = (pg.lib.GGML_OP_MUL_MAT, pg.lib.GGML_OP_OUT_PROD)
+    levels = [list(h.op_params[2:4]) for h in graph.headers if h.op in kinds]
+    assert levels == 3 * [2 * [getattr(pg.lib, f"GGML_PREC_{dtype.upper()}")]]
 
 
 def test_a_model_learns_as_in_f32():
     losses = {}
-    for precision in ("f32", "bf16", "f16"):
+    for precision in ("f32", "tf32", "bf16", "f16"):
         pg.seed(0)
         model = GPT2(GPT2Config(vocab_size=64, context=32, n_embd=64, n_layer=2, n_head=2))
         step = TrainStep(model, SGD(model.parameters(), lr=0.3), clip=1.0, precision=precision)
@@ -147,6 +180,7 @@ def test_a_model_learns_as_in_f32():
     assert losses["bf16"][-1] < losses["bf16"][0] - 0.5
     # bf16 keeps 8 bits: two parts in a thousand for each operand, less for their sums.
     np.testing.assert_allclose(losses["bf16"], losses["f32"], rtol=4e-3)
+    assert losses["tf32"] == losses["f32"]  # on the CPU
     # f16 keeps 11 bits.
     np.testing.assert_allclose(losses["f16"], losses["f32"], rtol=5e-4)
     assert losses["f16"] != losses["f32"]

@@ -199,7 +199,8 @@ _FUNCTION = {
     "scatter": _ROWS,
     "scatter_add": "ops.get_rows, whose gradient adds rows up, or NumPy's np.add.at",
     "scatter_reduce": "NumPy's np.maximum.at and its like",
-    "set_float32_matmul_precision": "pg.autocast, or pg.bf16_matmuls",
+    "set_float32_matmul_precision": "pg.autocast('tf32') for \"high\", pg.autocast('bf16') for"
+    " \"medium\", or precision='tf32' of a Trainer",
     "set_num_threads": "pg.set_threads(n)",
     "sgn": "pg.sign(x)",
     "split_with_sizes": "pg.split(x, sizes, dim)",

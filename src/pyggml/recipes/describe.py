@@ -82,12 +82,13 @@ def _training(run: Any) -> str:
     again = recomputes(run.model)
     optimizer = type(run.trainer.optimizer).__name__
     last_lr = run.trainer.schedule(total - 1)
+    precision = _precision(options.precision, run.memory.device)
     return (
         f"{amount(total, 'step')} of {batch_size}{times} × {run.seq_len} = "
         f"{per_step:,} tokens ({total * per_step / run.train_tokens:.1f} times the text); "
         f"{optimizer}, "
         f"learning rate {options.lr:.2g} to {last_lr:.2g}, clip {options.clip:g}{by_value}, "
-        f"seed {options.seed}{_precision(options.precision)}{again}{average}{fused}"
+        f"seed {options.seed}{precision}{again}{average}{fused}"
     )
 
 
@@ -99,10 +100,12 @@ def recomputes(model: Any) -> str:
     return ", every block computed twice" if every == 1 else f", 1 block in {every} computed twice"
 
 
-def _precision(name: str) -> str:
+def _precision(name: str, device: str) -> str:
     """Return a note on matrix multiplications in less than f32."""
     if name == "f32":
         return ""
+    if name == "tf32":
+        return ", tf32 matmuls" + ("" if "cuda" in device.lower() else " (in f32: tf32 is CUDA's)")
     if name == "f16":
         return ", operands of matmuls rounded to f16, loss scaled"
     return f", {name} matmuls" + ("" if bf16_matmuls() else " (in f32: this CPU has no others)")

@@ -14,12 +14,15 @@ __all__ = ["allow_rounding", "at_level", "autocast", "bf16_matmuls", "rounding",
 
 _LEVELS = {
     "f32": lib.GGML_PREC_UNDEFINED,
+    "tf32": lib.GGML_PREC_TF32,
     "bf16": lib.GGML_PREC_BF16,
     "f16": lib.GGML_PREC_F16,
 }
 # What ggml's matmuls round to by themselves. They read the level of f16 as leave for bf16, so
 # the operands of f16 are rounded by casts; adding f16 here leaves it to the matmuls.
-_IN_PRODUCTS = {lib.GGML_PREC_BF16}
+_IN_PRODUCTS = {lib.GGML_PREC_TF32, lib.GGML_PREC_BF16}
+# torch.set_float32_matmul_precision has other names for these.
+_OF_TORCH = {"highest": "f32", "high": "tf32", "medium": "bf16"}
 
 
 _levels = Scopes()
@@ -28,24 +31,28 @@ _PLAIN = int(lib.GGML_PREC_UNDEFINED)
 
 @fitting
 def autocast(dtype: DType | str = "bf16") -> Scope:
-    """Let the matmuls recorded on this thread multiply bf16 or f16 instead of f32.
+    """Let the matmuls recorded on this thread multiply bf16, TF32 or f16 instead of f32.
 
     Parameters, activations, gradients and sums stay f32: only what is multiplied is rounded,
     while it is copied into the matmul's panels, so there are no second copies in memory. The
     matmuls of the backward follow those of the forward. It is a permission: devices that gain
     nothing from bf16 go on in f32; see `bf16_matmuls`.
 
+    With TF32, CUDA's matmuls round their operands to 10 bits behind the point, on GPUs of compute
+    capability 8.0 and later; the range is that of f32. Attention, and all other devices, go on in
+    f32.
+
     With f16 the operands of the forward's matmuls are rounded for certain, by casts of their own:
     more memory, no more speed. The backward multiplies those rounded operands with gradients in
     f32. Numbers beyond 65504 become infinite.
 
     Args:
-        dtype: bf16 or f16, or f32 to take the permission back inside.
+        dtype: bf16, f16 or "tf32", or f32 to take the permission back inside.
 
     Raises:
         ValueError: another dtype.
 
-    Source: torch.autocast; ggml_prec_set_src.
+    Source: torch.autocast, torch.set_float32_matmul_precision; ggml_prec_set_src.
 
     Example:
         >>> with autocast("bf16"):
@@ -53,9 +60,12 @@ def autocast(dtype: DType | str = "bf16") -> Scope:
     """
     name = as_dtype(dtype).name if is_dtype(dtype) or not isinstance(dtype, str) else dtype
     if name not in _LEVELS:
+        own = _OF_TORCH.get(str(name))
+        cure = (
+            f"pg.autocast('{own}')" if own else "pg.autocast('bf16') is of the device that computes"
+        )
         raise ValueError(
-            f"autocast: dtype must be bf16, f16 or f32; got {shown(name)}: pg.autocast('bf16') is"
-            " of the device that computes"
+            f"autocast: dtype must be tf32, bf16, f16 or f32; got {shown(name)}: {cure}"
         )
     return _Level(_LEVELS[name])
 

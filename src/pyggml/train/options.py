@@ -28,7 +28,7 @@ __all__ = [
     "TrainerOptions",
 ]
 
-PRECISIONS = ("f32", "bf16", "f16")
+PRECISIONS = ("f32", "tf32", "bf16", "f16")
 # A schedule besides those that are functions of the step alone.
 PLATEAU = "plateau"
 # Rises by itself, without a warm-up before it.
@@ -181,8 +181,9 @@ class TrainerOptions(Options):
     seed: int = option(0, "Seed of initial weights and of shuffling.", least=0, on_resume="same")
     precision: str = option(
         "f32",
-        "Operands of matrix multiplications; all else stays f32. With f16 the loss is scaled, and "
-        "steps whose gradients overflow are skipped.",
+        "Operands of matrix multiplications; all else stays f32. tf32 is for CUDA, other devices "
+        "compute in f32. With f16 the loss is scaled, and steps whose gradients overflow are "
+        "skipped.",
         choices=PRECISIONS,
     )
     checkpointing: bool | int | str | None = option(

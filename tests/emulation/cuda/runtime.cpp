@@ -593,6 +593,17 @@ static float blas_at(const void * p, cudaDataType_t t, int64_t i) {
     }
 }
 
+// TF32: a mantissa of 10 bits, to nearest
+static float blas_rounded(float x, bool tf32) {
+    uint32_t u;
+    memcpy(&u, &x, sizeof(u));
+    if (tf32 && std::isfinite(x)) {
+        u = (u + 0x1000) & 0xffffe000;
+    }
+    memcpy(&x, &u, sizeof(u));
+    return x;
+}
+
 static void blas_set(void * p, cudaDataType_t t, int64_t i, double v) {
     switch (t) {
         case CUDA_R_16F:  ((half *) p)[i]        = half((float) v); break;
@@ -653,7 +664,7 @@ static cublasStatus_t blas_run(cublasHandle_t h, const emu::product & what, std:
 
 static cublasStatus_t gemm(cublasOperation_t ta, cublasOperation_t tb, int64_t m, int64_t n, int64_t k, const void * alpha,
         const void * a, cudaDataType_t at, int64_t lda, const void * b, cudaDataType_t bt, int64_t ldb, const void * beta,
-        void * c, cudaDataType_t ct, int64_t ldc, cublasComputeType_t compute) {
+        void * c, cudaDataType_t ct, int64_t ldc, cublasComputeType_t compute, bool tf32) {
     if (lda < std::max<int64_t>(1, ta == CUBLAS_OP_N ? m : k) || ldb < std::max<int64_t>(1, tb == CUBLAS_OP_N ? k : n) || ldc < std::max<int64_t>(1, m)) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
@@ -668,8 +679,8 @@ static cublasStatus_t gemm(cublasOperation_t ta, cublasOperation_t tb, int64_t m
         for (int64_t i = 0; i < m; ++i) {
             double s = 0.0;
             for (int64_t l = 0; l < k; ++l) {
-                s += (double) blas_at(a, at, ta == CUBLAS_OP_N ? i + l*lda : l + i*lda)*
-                              blas_at(b, bt, tb == CUBLAS_OP_N ? l + j*ldb : j + l*ldb);
+                s += (double) blas_rounded(blas_at(a, at, ta == CUBLAS_OP_N ? i + l*lda : l + i*lda), tf32)*
+                              blas_rounded(blas_at(b, bt, tb == CUBLAS_OP_N ? l + j*ldb : j + l*ldb), tf32);
             }
             // what is there is not read when it does not count: it may be a NaN
             blas_set(c, ct, i + j*ldc, al*s + (be != 0.0 ? be*blas_at(c, ct, i + j*ldc) : 0.0));
@@ -684,7 +695,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperat
     const bool aligned = m % 8 == 0 && k % 8 == 0 && blas_aligned(a, at, lda) && blas_aligned(b, bt, ldb) && blas_aligned(c, ct, ldc);
     const emu::product what = { "gemm", m, n, k, 1, blas_name(at), blas_name(ct), blas_tf32(h, compute), blas_adds(beta, compute), aligned };
     return blas_run(h, what, [=, al = blas_scalar(alpha, compute), be = blas_scalar(beta, compute)] {
-        return gemm(ta, tb, m, n, k, al.bytes, a, at, lda, b, bt, ldb, be.bytes, c, ct, ldc, compute);
+        return gemm(ta, tb, m, n, k, al.bytes, a, at, lda, b, bt, ldb, be.bytes, c, ct, ldc, compute, what.tf32);
     });
 }
 
@@ -698,7 +709,7 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t h, cublasOperation_t ta
         cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
         for (int64_t i = 0; i < batch && s == CUBLAS_STATUS_SUCCESS; ++i) {
             s = gemm(ta, tb, m, n, k, al.bytes, (const char *) a + i*sa*blas_size(at), at, lda, (const char *) b + i*sb*blas_size(bt), bt, ldb,
-                be.bytes, (char *) c + i*sc*blas_size(ct), ct, ldc, compute);
+                be.bytes, (char *) c + i*sc*blas_size(ct), ct, ldc, compute, what.tf32);
         }
         return s;
     });
@@ -714,7 +725,7 @@ cublasStatus_t cublasGemmBatchedEx(cublasHandle_t h, cublasOperation_t ta, cubla
     return blas_run(h, what, [=, al = blas_scalar(alpha, compute), be = blas_scalar(beta, compute)] {
         cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
         for (int64_t i = 0; i < batch && s == CUBLAS_STATUS_SUCCESS; ++i) {
-            s = gemm(ta, tb, m, n, k, al.bytes, a[i], at, lda, b[i], bt, ldb, be.bytes, c[i], ct, ldc, compute);
+            s = gemm(ta, tb, m, n, k, al.bytes, a[i], at, lda, b[i], bt, ldb, be.bytes, c[i], ct, ldc, compute, what.tf32);
         }
         return s;
     });

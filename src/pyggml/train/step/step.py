@@ -54,8 +54,8 @@ class TrainStep(StepGradients):
             `pyggml.train.count_targets`; or (sum, count, metrics), with sums of metrics by name,
             whose means an evaluation tells. None takes the model's own `loss`, or the cross-entropy
             of its logits.
-        precision: dtype that matmuls multiply, f32, bf16 or f16; None is that of `pyggml.autocast`
-            at each step.
+        precision: dtype that matmuls multiply, f32, tf32, bf16 or f16; None is that of
+            `pyggml.autocast` at each step.
         clip_value: largest magnitude of an element of the gradients, clipped before the norm is;
             None or 0 does not clip.
         scaler: loss scaling; None makes a `GradScaler` with precision f16, and none otherwise.
