@@ -26,9 +26,9 @@ MATMULS = {
 }
 # Kernels of a matmul on Metal.
 PRODUCTS = ("kernel_mul_mm_f", "kernel_out_prod_f")
-_NO_OPS = ("NONE", "RESHAPE", "VIEW", "PERMUTE", "TRANSPOSE")
 SIZES = {"f32": 4, "bf16": 2, "f16": 2}
 VECTOR_BYTES = 16  # the widest access of a thread
+VIEWS = ("NONE", "VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE")  # what costs nothing
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ class _Group:
 
     @property
     def op(self) -> str:
-        names = [name for name in map(_name, self.nodes) if name not in _NO_OPS]
+        names = [name for name in map(_name, self.nodes) if name not in VIEWS]
         return "+".join(name for name, _ in groupby(names)) or "NONE"
 
-    def tensors(self) -> Iterator[dict[str, Any]]:
-        for node in self.nodes:
+    def tensors(self, nodes: int | None = None) -> Iterator[dict[str, Any]]:
+        for node in self.nodes[:nodes]:
             yield node["result"]
             yield from node["sources"]
 
@@ -97,13 +97,16 @@ class _Memory:
 
     def behind(self, at: int, group: _Group) -> int:
         """Return the bytes of the tensor or of the scratch memory from an address on."""
-        # What is computed in place is two tensors in one place.
-        found = [int(t["bytes"]) for t in group.tensors() if t["at"] == at]
-        if found:
-            return max(found)
-        tensors = [*group.tensors()]
-        places = [*self._scratch.items(), *((t["at"], t["bytes"]) for t in tensors)]
-        places += [(t["at"] + t["bytes"], t["behind"]) for t in tensors if "behind" in t]
+        # What is computed in place is two tensors in one place. A fused op may write another one
+        # over a source of the first.
+        for tensors in (group.tensors(1), group.tensors()):
+            found = [int(t["bytes"]) for t in tensors if t["at"] == at]
+            if found:
+                return max(found)
+        every = [*group.tensors()]
+        places = [*self._scratch.items()]
+        places += [(t["at"] + t["bytes"], t["behind"]) for t in every if "behind" in t]
+        places += [(t["at"], t["bytes"]) for t in every]
         for start, n in places:
             if start <= at < start + n:
                 return int(start + n - at)
@@ -185,6 +188,8 @@ def _kernel(event: dict[str, Any], group: _Group, memory: _Memory, vocab: int) -
         name = "fattn_bf16_round" if node["node"].startswith("FLASH") else node["node"].lower()
     operands = event["operands"]
     sizes = [_touched(memory.behind(at, group), node) for at, _ in operands]
+    gradients = _gradients(name, node, [written for _, written in operands])
+    sizes = [gradients.get(i, n) for i, n in enumerate(sizes)]
     total = sum(sizes)
     if node["node"].startswith("OPT_STEP"):  # weights and moments change where they are
         total += sum(n for n, (_, written) in zip(sizes, operands, strict=True) if written)
@@ -214,7 +219,7 @@ def _kernel(event: dict[str, Any], group: _Group, memory: _Memory, vocab: int) -
         "product" if is_product else kind,
         _count(event["grid"]),
         total,
-        _converted(name, group, total, operands),
+        _converted(name, group, total, operands, gradients),
         operations,
         counts.get("products", 0),
         counts.get("banks", 0) + counts.get("segments", 0),
@@ -258,6 +263,22 @@ def _attention(name: str, node: dict[str, Any]) -> tuple[int, str]:
     return matmuls * _matmul(node), unit
 
 
+def _gradients(name: str, node: dict[str, Any], written: Sequence[bool]) -> dict[int, int]:
+    """Return the bytes of the operands that a kernel of attention writes gradients to.
+
+    They are parts of one tensor, or of the tensor that they are rounded to.
+    """
+    if name.startswith("fattn_back_kv") or name.endswith("cols, true>"):
+        sources = node["sources"][2:4]
+    elif name.startswith(("fattn_back_q", "fattn_back_mma_grad")):
+        sources = node["sources"][1:2]
+    else:
+        return {}
+    elements = [int(t["bytes"]) // SIZES[t["type"]] for t in sources]
+    sizes = [n * SIZES[dtype] for dtype in ("f32", "bf16") for n in elements]
+    return dict(zip((i for i, each in enumerate(written) if each), sizes, strict=False))
+
+
 def _is_log_sums(name: str, node: dict[str, Any]) -> bool:
     """Return True for the forward's kernel in the gradient, which computes scores alone."""
     return name.startswith(("fattn_bf16<", "fattn_f32<")) and bool(node["node"].endswith("_BACK"))
@@ -282,8 +303,17 @@ def _matmul(node: dict[str, Any]) -> int:
     return whole * (columns + 1) // (2 * columns)
 
 
-def _converted(name: str, group: _Group, total: int, operands: Sequence[Sequence[int]]) -> int:
+def _converted(
+    name: str,
+    group: _Group,
+    total: int,
+    operands: Sequence[Sequence[int]],
+    gradients: dict[int, int],
+) -> int:
     node = group.nodes[0]
+    if gradients:  # those in f32 come first
+        rounded = any(map(_is_conversion, group.nodes))
+        return sum([*gradients.values()][len(gradients) // 2 :]) if rounded else 0
     if name.startswith(("convert_unary", "fattn_bf16_round")):
         return total
     if name.startswith("fattn_back_dots") and name.endswith(" true>"):

@@ -48,6 +48,8 @@ KERNELS = (
     "fattn-back",
     "fattn-back-mma",
     "fattn-f32",
+    "fill",
+    "fuse-attn",
     "fuse-sums",
     "fuse-train",
     "gelu-back",
@@ -158,7 +160,6 @@ FAST_OPS = (
 # With these, whole training steps run on the emulated device; what else a graph asks for fails.
 TRAINING = (
     *KERNELS,
-    "fill",
     "mmvf",
     "set-rows",
 )
@@ -225,6 +226,7 @@ _CASES = tuple(
         "products",
         "pictures",
         "attention",
+        "attention_parts",
         "steps",
         "chains",
         "scratch",
@@ -234,13 +236,17 @@ _CASES = tuple(
 _TABLE = (*_CASES, "common/run")
 
 # what every op's dispatch needs
-_ALWAYS = ("ggml-cuda", "convert", "fuse-sums", "fuse-train", "norm-back", "repeat-back", "train")
+_ALWAYS = (
+    *("ggml-cuda", "convert", "fuse-attn", "fuse-sums", "fuse-train", "norm-back"),
+    *("repeat-back", "train"),
+)
 # what a kernel file needs of others to be run
 _WITH = {
     "convert": ("out-prod",),
-    "fattn-back": ("fattn-back-mma", "fattn-f32"),
-    "fattn-back-mma": ("fattn-back", "fattn-f32"),
+    "fattn-back": ("acc", "cpy", "fattn-back-mma", "fattn-f32", "fill"),
+    "fattn-back-mma": ("acc", "cpy", "fattn-back", "fattn-f32", "fill"),
     "fattn-f32": ("fattn", "fattn-back", "fattn-back-mma"),
+    "fuse-attn": ("acc", "cpy", "fattn-back", "fattn-back-mma", "fattn-f32", "fill"),
     "fuse-sums": ("binbcast", "cpy", "gelu-back"),
     "fuse-train": ("binbcast", "cpy", "opt-step-adamw", "opt-step-factor"),
     "get-rows-back": ("radix-sort",),

@@ -132,6 +132,46 @@ def test_a_copy_and_the_sums_of_its_source_in_one_kernel(harness: Any) -> None:
     assert one.converted == 2 * 256
 
 
+def test_the_gradient_of_attention_over_its_sources(harness: Any) -> None:
+    heads = 8 * 16 * 2  # numbers of q, of k and of v
+    q, k, v = (tensor(at, 8, 16, 2) for at in (10000, 10064, 10128))  # parts of one tensor
+    grad, mask = tensor(30000, 8, 2, 16), tensor(40000, 16, 16)
+    out = {**tensor(50000, 8, 2, 16), "behind": 4 * 16 * 2}
+    packed, whole = tensor(60000, 3 * heads), tensor(10000, 8, 6, 16)
+    rounded = tensor(50000, 8, 6, 16, type="bf16")  # over the result
+    log_sums, scratch = 50000 + 4 * heads, 90000
+    events = [
+        node("FLASH_ATTN_EXT_BACK", packed, grad, q, k, v, mask, out),
+        {"scratch": 4 * 16 * 2, "at": scratch},
+        {"scratch": 2 * heads, "at": 91000},
+        kernel(
+            "fattn_back_dots<true, true>", 1, 256, (30000, 0), (50000, 0), (90000, 1), (91000, 1)
+        ),
+        kernel("fattn_bf16<D, only_l>", 1, 128, (40000, 0), (log_sums, 1)),
+        *(
+            kernel(f"fattn_back_mma_grad<D, cols, {kv}>", 1, 128, (log_sums, 0), (scratch, 0), *to)
+            for kv, to in {
+                "true": ((10064, 1), (10128, 1), (50032, 1), (50064, 1)),
+                "false": ((10000, 1), (50000, 1)),
+            }.items()
+        ),
+        node("VIEW", packed, packed, key="fused"),
+        node("FILL", whole, whole, key="fused"),
+        node("ACC", whole, whole, packed, key="fused"),
+        node("CPY", rounded, whole, key="fused"),
+    ]
+    dots, sums, both, one = harness("launches").launches(events, vocab=67)
+    assert {each.op for each in (dots, sums, both, one)} == {"FLASH_ATTN_EXT_BACK+FILL+ACC+CPY"}
+    rows = 4 * 16 * 2
+    # the result of attention, and not what is rounded over it
+    assert (dots.bytes, dots.converted) == (4 * heads * 2 + rows + 2 * heads, 2 * heads)
+    assert sums.bytes == mask["bytes"] + rows + 2 * 2 * heads  # q and k
+    assert (both.operations, one.operations) == (4 * sums.operations, 3 * sums.operations)
+    # l, D, four sources in bf16, and each gradient in both types
+    assert (both.bytes, both.converted) == (2 * rows + 8 * heads + 2 * 6 * heads, 4 * heads)
+    assert (one.bytes, one.converted) == (2 * rows + 8 * heads + 6 * heads, 2 * heads)
+
+
 def test_what_moves_where_it_is(harness: Any) -> None:
     step = [tensor(at, 100) for at in (1000, 2000, 3000, 4000)]
     update = node("OPT_STEP_ADAMW", step[0], *step, tensor(9000, 7))
@@ -274,6 +314,10 @@ def test_a_step_of_a_small_model(harness: Any, dtype: str) -> None:
         whole = 2 * EMBD * SEQ * SEQ * BATCH * LAYERS
         causal = whole * (SEQ + 1) // (2 * SEQ)
         assert sum(one.operations for one in attention) == 9 * causal
+        # dq, dk and dv are parts of the gradient of one tensor
+        backs = {one.op for one in attention if one.op.startswith("FLASH_ATTN_EXT_BACK")}
+        parts = "FLASH_ATTN_EXT_BACK+FILL+ACC" + ("+CPY" if dtype == "bf16" else "")
+        assert backs == {parts if on else "FLASH_ATTN_EXT_BACK"}
     assert updated[0] == updated[1]
     after, before = steps[True], steps[False]
     # forward up to the loss, gradients, update

@@ -465,6 +465,7 @@ std::vector<op_case> op_cases() {
     pictures(t);
     rotations(t);
     attention(t);
+    attention_parts(t);
     steps(t);
     chains(t);
     nonfinite(t);

@@ -11,6 +11,7 @@
 #include <functional>
 #include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace emu {
@@ -54,6 +55,9 @@ public:
     // computed next, as the graph has it: not in the order in which results need it
     void next(ggml_tensor * t) { ordered.push_back(t); }
 
+    // t has no memory of its own
+    void lies_over(ggml_tensor * t, ggml_tensor * other) { over.push_back({ t, other }); }
+
     struct input {
         ggml_tensor *      tensor; // maybe a view: around it, memory stays poisoned
         std::vector<float> data;   // in the order of its indices
@@ -61,6 +65,7 @@ public:
     std::vector<input>         inputs;
     std::vector<ggml_tensor *> outputs;
     std::vector<ggml_tensor *> ordered;
+    std::vector<std::pair<ggml_tensor *, ggml_tensor *>> over;
 
 private:
     ggml_tensor * make(ggml_type type, shape ne, layout l);
@@ -94,6 +99,7 @@ struct table {
 
 void activations(table & t); // activations.cpp
 void attention(table & t);   // attention.cpp
+void attention_parts(table & t);
 void pictures(table & t);    // pictures.cpp
 void products(table & t);    // products.cpp
 void steps(table & t);       // steps.cpp

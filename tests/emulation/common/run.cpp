@@ -204,16 +204,20 @@ struct recorded {
 using results = std::vector<std::vector<float>>;
 
 void place(recorded & r, const op_case & c, const std::function<void(ggml_tensor *)> & alloc) {
-    ggml_tensor * over = c.inplace >= 0 ? r.result->src[c.inplace] : nullptr;
+    auto over = r.b.over;
+    if (c.inplace >= 0) {
+        over.push_back({ r.result, r.result->src[c.inplace] });
+    }
     for (ggml_tensor * t = ggml_get_first_tensor(r.ctx); t; t = ggml_get_next_tensor(r.ctx, t)) {
-        if (!t->view_src && !(over && t == r.result)) {
+        const bool lies = std::any_of(over.begin(), over.end(), [t](const auto & o) { return o.first == t; });
+        if (!t->view_src && !lies) {
             alloc(t);
         }
     }
-    if (over) {
-        ggml_tensor * base = over->view_src ? over->view_src : over;
-        r.result->data   = base->data;
-        r.result->buffer = base->buffer;
+    for (const auto & [t, other] : over) {
+        ggml_tensor * base = other->view_src ? other->view_src : other;
+        t->data   = base->data;
+        t->buffer = base->buffer;
     }
     for (ggml_tensor * t = ggml_get_first_tensor(r.ctx); t; t = ggml_get_next_tensor(r.ctx, t)) {
         if (t->view_src) {

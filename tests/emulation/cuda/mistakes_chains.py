@@ -9,7 +9,96 @@ __all__ = ["CHAINS"]
 
 WRONG = "other bits|normalized|is nan|is -nan"
 
+# FLASH_ATTN_EXT_BACK with FILL and three ACC
+_PARTS = {
+    "rows and heads of parts swapped": Mistake(
+        source="fuse-attn",
+        right="s = { 1, sd.s2, sd.s1, sd.s3 };",
+        wrong="s = { 1, sd.s1, sd.s2, sd.s3 };",
+        case="FLASH_ATTN_EXT_BACK/parts-bf16-elsewhere",
+        said=WRONG,
+    ),
+    "all parts in one place": Mistake(
+        source="fuse-attn",
+        right="(float *) ((char *) fill->data + at);",
+        wrong="(float *) fill->data;",
+        case="FLASH_ATTN_EXT_BACK/parts-elsewhere",
+        said=WRONG,
+    ),
+    "parts that are added to ones": Mistake(
+        source="fuse-attn",
+        right=" || ggml_get_op_params_f32(fill, 0) != 0.0f",
+        wrong="",
+        case="FLASH_ATTN_EXT_BACK/parts-ones",
+        said="launched 4 kernels",
+    ),
+    "parts that leave a gap": Mistake(
+        source="fuse-attn",
+        right="if (first[j] == heads) {",
+        wrong="if (first[j] >= 0) {",
+        case="FLASH_ATTN_EXT_BACK/parts-gap",
+        said="launched 4 kernels",
+    ),
+    "a part that others read": Mistake(
+        source="fuse-attn",
+        right="return ggml_can_fuse_subgraph(cgraph, i, n, ops, outputs, 1) && ",
+        wrong="return ",
+        case="FLASH_ATTN_EXT_BACK/parts-read",
+        said="launched 5 kernels",
+    ),
+    "a gradient of sinks left out": Mistake(
+        source="fattn-back",
+        right=" || dst->src[5] || ",
+        wrong=" || ",
+        case="FLASH_ATTN_EXT_BACK/parts-sinks",
+        said="launched 4 kernels",
+    ),
+    "q, k and v written over": Mistake(
+        source="fattn-back",
+        right="if (is_written_over(q) || is_written_over(k) || is_written_over(v)) {",
+        wrong="if (false) {",
+        case="FLASH_ATTN_EXT_BACK/parts-in-place",
+        said=WRONG,
+    ),
+    "copies of q, k and v that are not read": Mistake(
+        source="fattn-back",
+        right="moved = (float *) dst->data - (float *) all->data;",
+        wrong="",
+        case="FLASH_ATTN_EXT_BACK/parts-in-place",
+        said=WRONG,
+    ),
+    "a mask written over": Mistake(
+        source="fattn-back",
+        right="is_written_over(dst->src[4]) || ",
+        wrong="",
+        case="FLASH_ATTN_EXT_BACK/parts-bf16-on-mask",
+        said="launched 8 kernels",
+    ),
+    "a gradient of the result written over": Mistake(
+        source="fattn-back",
+        right="if (is_written_over(dst->src[0])) {",
+        wrong="if (false) {",
+        case="FLASH_ATTN_EXT_BACK/parts-on-grad",
+        said="launched 4 kernels",
+    ),
+    "log-sums written over": Mistake(
+        source="fattn-back",
+        right="if (!kept || is_written(kept, n_l)) {",
+        wrong="if (!kept) {",
+        case="FLASH_ATTN_EXT_BACK/step-over",
+        said=WRONG,
+    ),
+    "rounded neighbours swapped": Mistake(
+        source="fattn-back-mma",
+        right="ggml_cuda_cast<nv_bfloat162>(x);",
+        wrong="ggml_cuda_cast<nv_bfloat162>(make_float2(x.y, x.x));",
+        case="FLASH_ATTN_EXT_BACK/step",
+        said=WRONG,
+    ),
+}
+
 CHAINS = {
+    **_PARTS,
     "bias of another column": Mistake(
         source="fuse-train",
         right="w[col]), b[col]);",

@@ -481,6 +481,8 @@ static int number_of(const char * variable, int otherwise) {
     return s ? atoi(s) : otherwise;
 }
 
+// 6.0: products go to cuBLAS or plain kernels, never to those of tensor cores, which are inline PTX
+static int capability()      { return number_of("PYGGML_EMULATED_CC", 60); }
 static int multiprocessors() { return number_of("PYGGML_EMULATED_SMS", 4); }
 
 // a device that computes nothing has what a step needs
@@ -507,8 +509,7 @@ cudaError_t cudaMemGetInfo(size_t * free, size_t * total) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp * p, int) {
     *p = {};
     snprintf(p->name, sizeof(p->name), "emulated on the CPU");
-    // 6.0: products go to cuBLAS or plain kernels, never to those of tensor cores, which are inline PTX
-    const int v = number_of("PYGGML_EMULATED_CC", 60);
+    const int v = capability();
     p->major = v/10;
     p->minor = v%10;
     p->multiProcessorCount    = multiprocessors();
@@ -633,7 +634,11 @@ struct blas_scalar {
 
 static const char * blas_name(cudaDataType_t t) { return t == CUDA_R_16F ? "f16" : t == CUDA_R_16BF ? "bf16" : "f32"; }
 
+// GPUs before 8.0 have no TF32
 static bool blas_tf32(cublasHandle_t h, cublasComputeType_t compute) {
+    if (capability() < 80) {
+        return false;
+    }
     return h->math == CUBLAS_TF32_TENSOR_OP_MATH || compute == CUBLAS_COMPUTE_32F_FAST_TF32;
 }
 
