@@ -20,7 +20,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 # The passes that exist for the sake of kernels: without them and ggml's fusions each op is computed
 # by itself, from operands of its own.
-PASSES = ("round_once", "leaves_first")
+PASSES = ("round_once", "leaves_first", "sums_last")
 
 
 def library(metal: bool) -> Path:

@@ -4,7 +4,7 @@
 from .accumulate import accumulate_in_place
 from .custom_backwards import splice_custom_backwards
 from .fallback import count_fallbacks
-from .leaves import leaves_first
+from .leaves import leaves_first, sums_last
 from .recompute import recompute_and_defer
 from .round_once import round_once
 from .updates import place_updates
@@ -19,5 +19,6 @@ PASSES = (
     place_updates,
     round_once,
     leaves_first,
+    sums_last,
     count_fallbacks,
 )
