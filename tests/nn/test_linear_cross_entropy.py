@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
 import pyggml as pg
+from pyggml.data import RandomWindows
 from pyggml.models import GPT2, GPT2Config
 from pyggml.nn import functional as F
 from pyggml.nn.losses import linear
 from pyggml.optim import SGD, AdamW
+from pyggml.train import Trainer
 from pyggml.train.step import TrainStep
 
 ROWS, WIDTH, CLASSES = 96, 16, 512
@@ -30,6 +34,50 @@ def arrays(ignored: int = 7) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     y = rng.integers(0, CLASSES, (4, ROWS // 4)).astype(np.int32)
     y.flat[:ignored] = -100
     return x, w, y
+
+
+@dataclass
+class Gpu:
+    """What the rule for parts reads of a device."""
+
+    name: str
+    memory_total: int
+
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "results", "expected"),
+    [
+        ("cuda:0", 24 * GIB, 1, 24 * GIB // 16),
+        ("cuda:1", 24 * GIB, 4, 24 * GIB // 64),
+        ("cuda:0", 192 * GIB, 1, 2**32),  # kernels count elements in 31 bits
+        ("cuda:0", 0, 1, 2**26),  # the driver did not tell
+        *((name, 80 * GIB, 1, 2**26) for name in ("cpu", "metal", "vulkan:0", "rocm:0")),
+    ],
+)
+def test_the_size_of_a_part_is_of_the_device(name, total, results, expected):
+    assert linear._part_bytes(Gpu(name, total), results) == expected
+    with linear.small_parts():
+        assert linear._part_bytes(Gpu(name, total), results) == 2**26
+
+
+@pytest.mark.parametrize("limit", [None, "1GB"])
+def test_a_run_with_a_limit_has_small_parts(monkeypatch, limit):
+    seen = []
+    part_bytes = linear._part_bytes
+
+    def spy(where, results):
+        seen.append(part_bytes(Gpu("cuda:0", 80 * GIB), results))
+        return part_bytes(where, results)
+
+    monkeypatch.setattr(linear, "_part_bytes", spy)
+    model = GPT2(GPT2Config(vocab_size=16, context=8, n_embd=8, n_layer=1, n_head=2))
+    data = RandomWindows(np.arange(64, dtype=np.int32) % 16, 4)
+    options = {"batch_size": 2, "steps": 1, "memory_limit": limit}
+    Trainer(model, data, None, optimizer=AdamW(model), **options).fit()
+    assert set(seen) == {2**26 if limit else 2**32}
 
 
 def gradients(loss_of, reduction: str) -> tuple[pg.Graph, np.ndarray, np.ndarray, np.ndarray]:

@@ -104,11 +104,13 @@ def _precision(name: str, device: str) -> str:
     """Return a note on matrix multiplications in less than f32."""
     if name == "f32":
         return ""
-    if name == "tf32":
-        return ", tf32 matmuls" + ("" if "cuda" in device.lower() else " (in f32: tf32 is CUDA's)")
     if name == "f16":
         return ", operands of matmuls rounded to f16, loss scaled"
-    return f", {name} matmuls" + ("" if bf16_matmuls() else " (in f32: this CPU has no others)")
+    kind = device.partition(":")[0]
+    if name == "tf32":
+        return ", tf32 matmuls" + ("" if kind == "cuda" else " (in f32: tf32 is CUDA's)")
+    has_bf16 = bf16_matmuls() if kind == "cpu" else kind in ("cuda", "metal")
+    return f", {name} matmuls" + ("" if has_bf16 else " (in f32: this device has no others)")
 
 
 def _device(run: Any) -> str:

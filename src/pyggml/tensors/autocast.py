@@ -21,8 +21,8 @@ _LEVELS = {
 # What ggml's matmuls round to by themselves. They read the level of f16 as leave for bf16, so
 # the operands of f16 are rounded by casts; adding f16 here leaves it to the matmuls.
 _IN_PRODUCTS = {lib.GGML_PREC_TF32, lib.GGML_PREC_BF16}
-# torch.set_float32_matmul_precision has other names for these.
-_OF_TORCH = {"highest": "f32", "high": "tf32", "medium": "bf16"}
+# What torch.set_float32_matmul_precision and others call these.
+_OF_TORCH = {"highest": "f32", "high": "tf32", "medium": "bf16", "fp16": "f16", "fp32": "f32"}
 
 
 _levels = Scopes()
@@ -60,7 +60,8 @@ def autocast(dtype: DType | str = "bf16") -> Scope:
     """
     name = as_dtype(dtype).name if is_dtype(dtype) or not isinstance(dtype, str) else dtype
     if name not in _LEVELS:
-        own = _OF_TORCH.get(str(name))
+        lower = str(name).lower()
+        own = lower if lower in _LEVELS else _OF_TORCH.get(lower)
         cure = (
             f"pg.autocast('{own}')" if own else "pg.autocast('bf16') is of the device that computes"
         )

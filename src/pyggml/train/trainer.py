@@ -208,6 +208,7 @@ class Trainer(Run):
             exchange=make_exchange(who, options, sharers, optimizer),
         )
         train_step.accumulates = options.accumulate > 1
+        train_step.spares_memory = options.memory_limit is not None
         super().__init__(
             model,
             optimizer,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from ... import checks, ops
 from ...backend.device import Device
+from ...backend.scopes import Scope, Scopes
 from ...errors import ShapeError, fitting
 from ...graph import postpone, recompute
 from ...ops.operands import need_dtype, need_float, need_tensor
@@ -16,7 +17,7 @@ from .distribution import counted, cross_entropy
 from .reduction import REDUCTIONS
 from .targets import are_classes
 
-__all__ = ["linear_cross_entropy", "soft_capped"]
+__all__ = ["linear_cross_entropy", "small_parts", "soft_capped"]
 
 # Logits below this are computed at once; each part adds a pass over the gradient of the weight.
 _PART_BYTES = 64 * 2**20
@@ -24,6 +25,10 @@ _MOST_PARTS = 8
 # On CUDA a part may take this share of the GPU's memory, used or not: the rounding of the weight's
 # gradient depends on the number of parts, and must be that of the run before.
 _CUDA_SHARE = 1 / 16
+# Some of CUDA's kernels count elements in 31 bits.
+_LARGEST_PART_BYTES = 2**32
+
+_small = Scopes()
 
 
 @fitting
@@ -40,9 +45,9 @@ def linear_cross_entropy(
     """`cross_entropy(linear(x, weight), targets)` with a part of the logits in memory.
 
     Of a large vocabulary the logits are the largest result of a step. In parts of 64 MiB or more,
-    at most eight, each lives from its matmul to its gradient. A CUDA GPU has fewer parts: each
-    takes up to a sixteenth of its memory. The loss has the same bits as that of all logits; the
-    gradient of the weight is summed part by part.
+    at most eight, each lives from its matmul to its gradient. A CUDA GPU has fewer parts, unless
+    the run has a memory limit: each takes up to a sixteenth of its memory, or 4 GiB. The loss has
+    the same bits as that of all logits; the gradient of the weight is summed part by part.
 
     Args:
         x: what the head reads.
@@ -94,7 +99,9 @@ def linear_cross_entropy(
         )
     are_classes(who, "targets", targets, weight.shape[0], ignore_index)
     n = math.prod(targets.shape)
-    parts = min(_MOST_PARTS, -(-4 * n * weight.shape[0] // _part_bytes(x.device)), n)
+    results = 1 + (bias is not None) + 3 * bool(softcap)
+    most_bytes = _part_bytes(x.device, results)
+    parts = min(_MOST_PARTS, -(-4 * n * weight.shape[0] // most_bytes), n)
     if parts < 2:
         logits = soft_capped(ops.linear(x, weight, bias), softcap)
         return cross_entropy(logits, targets, None, ignore_index, reduction, label_smoothing)
@@ -118,11 +125,22 @@ def linear_cross_entropy(
     return ops.div(ops.sum(rows), ops.clamp(ops.sum(counted(classes, ignore_index)), 1.0, float(n)))
 
 
-def _part_bytes(where: Device) -> int:
-    """Bytes that the logits of a part may take on this device."""
-    if where.name.partition(":")[0] != "cuda":
+def small_parts() -> Scope:
+    """Return a scope in which `linear_cross_entropy` takes as little memory on CUDA as elsewhere.
+
+    Example:
+        >>> with small_parts():
+        ...     loss = linear_cross_entropy(ones((2, 3)), zeros((4, 3)), tensor([0, 3]))
+    """
+    return Scope(_small, True)
+
+
+def _part_bytes(where: Device, results: int) -> int:
+    """Bytes that the logits of a part may take, one of so many results of their size."""
+    if _small.innermost(False) or where.name.partition(":")[0] != "cuda":
         return _PART_BYTES
-    return max(_PART_BYTES, int(where.memory_total * _CUDA_SHARE))
+    share = int(where.memory_total * _CUDA_SHARE) // results
+    return max(_PART_BYTES, min(share, _LARGEST_PART_BYTES))
 
 
 def soft_capped(x: Tensor, cap: float, mark: Callable[[Tensor], Tensor] = recompute) -> Tensor:

@@ -87,6 +87,15 @@ class StepGradients(NotCopied):
         self._graphs = StepGraphs(model, optimizer, loss, seed, precision)
         self._clip_values: tuple[list[Tensor], ClipValue] | None = None
 
+    @property
+    def spares_memory(self) -> bool:
+        """True if graphs take as little memory as they can, as for a run with a limit."""
+        return self._graphs.spares_memory
+
+    @spares_memory.setter
+    def spares_memory(self, value: bool) -> None:
+        self._graphs.spares_memory = value
+
     def record(self, shape: tuple[int, ...] | Batch, gradients: bool = True) -> Graph:
         """Return the graph for batches of one shape, recorded and planned on first use.
 

@@ -20,6 +20,7 @@ from ...graph.backward_checks import check_reached
 from ...graph.graph_cache import copy_in, graph_cache
 from ...graph.memory_plan import Activations
 from ...graph.walk import walk
+from ...nn.losses.linear import small_parts
 from ...nn.mode import in_mode
 from ...nn.swap import Swaps
 from ...ops.dropout import DropoutStream
@@ -142,6 +143,7 @@ class StepGraphs:
     Attributes:
         dropout: where the masks come from.
         trained: parameters that the kept graphs have gradients of; another list when they change.
+        spares_memory: graphs take as little memory as they can.
     """
 
     def __init__(
@@ -150,6 +152,7 @@ class StepGraphs:
         self.loss = loss
         self.dropout = DropoutStream(seed)
         self.trained: list[Tensor] = []
+        self.spares_memory = False
         self._model = model
         self._modules, self._swaps = _modules_of(model), Swaps.count
         self._optimizer = optimizer
@@ -349,5 +352,6 @@ class StepGraphs:
         nodes = [t.node for t in inputs.values()]
         precision = autocast(self._precision) if self._precision else nullcontext()
         mode = in_mode(self._model, training)
-        with mode, self.dropout, precision, Trace("TrainStep", nodes):
+        parts = small_parts() if self.spares_memory else nullcontext()
+        with mode, self.dropout, precision, parts, Trace("TrainStep", nodes):
             return function(self._model, x, *y, **more)
