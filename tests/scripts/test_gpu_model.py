@@ -285,7 +285,9 @@ def test_chains_of_a_step_of_gpt2(harness: Any, dtype: str) -> None:
     rounded = "" if dtype == "f32" else "+CPY"
     # of the sums, of their chunks and of the gradient of x; only the last norm has no residual
     expected = {f"{norm}+ADD": 3 * 4, norm: 3, f"GELU_BACK{rounded}+REPEAT_BACK": 2 * 2}
-    alone = {"REPEAT_BACK": 2 * 6} if dtype == "f32" else {"CPY+REPEAT_BACK": 2 * 6}
+    # in bf16 the gradient of q, k and v is rounded where it is computed
+    rest = {"REPEAT_BACK": 2 * 2, "CPY+REPEAT_BACK": 2 * 4}
+    alone = {"REPEAT_BACK": 2 * 6} if dtype == "f32" else rest
     assert kernels == Counter(expected | alone)
 
 
