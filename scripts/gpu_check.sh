@@ -451,6 +451,8 @@ one() {
         train-weights) stage "$each" 60 '' train weights ;;
         train-pyggml-f32) stage "$each" 90 '' train pyggml --precision f32 ;;
         train-torch-f32) stage "$each" 90 '' train torch --precision f32 ;;
+        train-pyggml-tf32) stage "$each" 90 '' train pyggml --precision tf32 ;;
+        train-torch-tf32) stage "$each" 90 '' train torch --precision tf32 ;;
         train-pyggml-bf16) stage "$each" 90 '' train pyggml --precision bf16 --profile --trace "$state/$each.trace.json" ;;
         train-torch-bf16) stage "$each" 90 '' train torch --precision bf16 ;;
         train-torch-bf16-compiled) stage "$each" 150 '' train torch --precision bf16 --compile ;;
@@ -473,6 +475,7 @@ parts() {
         sanitize-memcheck-grad | sanitize-racecheck-grad | sanitize-synccheck-grad) echo "$1" ;;
         train-weights | train-pyggml-qlora | train-pyggml-bf16-plain | train-torch-bf16-compiled) echo "$1" ;;
         train-pyggml-f32 | train-torch-f32 | train-pyggml-bf16 | train-torch-bf16) echo "$1" ;;
+        train-pyggml-tf32 | train-torch-tf32) echo "$1" ;; # not of `train`
         *)
             echo "gpu_check: stages are build, train, ops, grad and sanitize and their parts; got $1" >&2
             return 2

@@ -302,7 +302,7 @@ def train_torch(args: argparse.Namespace) -> None:
     import torch
 
     on_gpu = torch.device(args.device).type == "cuda"
-    torch.set_float32_matmul_precision("highest")  # no TF32, as without GGML_CUDA_TF32
+    torch.set_float32_matmul_precision("high" if args.precision == "tf32" else "highest")
     if on_gpu:
         torch.cuda.set_device(args.device)
         torch.backends.cuda.enable_math_sdp(False)  # an error rather than T x T scores unseen
@@ -343,7 +343,7 @@ def main() -> int:
     parser.add_argument("framework", choices=("weights", "pyggml", "torch", "qlora"))
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--size", help="a preset: of GPT2Config, gpt2-124m; of qlora qwen2-1.5b")
-    parser.add_argument("--precision", default="bf16", choices=("bf16", "f32"))
+    parser.add_argument("--precision", default="bf16", choices=("bf16", "tf32", "f32"))
     parser.add_argument("--steps", type=int, help="50; of qlora 30")
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--batch", type=int, help="16; of qlora 8")
