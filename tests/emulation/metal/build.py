@@ -382,9 +382,12 @@ class Builder:
         *flags: str,
         libraries: Path | None = None,
     ) -> Path:
-        """Link, to a name with a digest of the objects' names, which tell what they are made of."""
+        """Link, to a name with a digest of the objects' names, which tell what they are made of.
+
+        And of where the libraries are: another environment has others.
+        """
         libs = libraries or Path(_ggml.__file__).parent / "lib"
-        key = hashlib.sha256(" ".join(map(str, objects)).encode()).hexdigest()[:16]
+        key = hashlib.sha256(" ".join(map(str, [libs, *objects])).encode()).hexdigest()[:16]
         target = self.folder / f"{name}-{key}{suffix}"
         if not target.exists():
             partial = target.with_suffix(f".{os.getpid()}.tmp")
