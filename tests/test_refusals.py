@@ -126,6 +126,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: nn.KVCache(1, 4, 1, 2).layers[0].update(1, 2, 3, 4), "update: k must be a Tensor"),
     (lambda: nn.KVCache(2**31, 2**20, 2, 2), "KVCache: 2,147,483,648 layers take .*more than"),
     (lambda: nn.Rope().wavelengths("a", 2), "Rope.wavelengths: dim must be .*got 'a'"),
+    (lambda: pg.io.read_regular("a", 1j), "read_regular: most_bytes must be .*got 1j"),
     (lambda: nn.Rope().wavelengths(2**31, 2), "dim must be .*1048576.*got 2147483648"),
     (lambda: nn.Rope(dims=2**31), "Rope: dims must be .*1048576.*got 2147483648"),
     (lambda: nn.Rope().sharpen(3, 1.0), "Rope.sharpen: q must be a Tensor"),

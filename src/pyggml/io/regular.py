@@ -12,6 +12,7 @@ import zlib
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from ..checks import whole
 from ..errors import shown
 
 __all__ = ["MOST_BYTES", "open_regular", "open_unpacked", "read_regular"]
@@ -73,12 +74,15 @@ def read_regular(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> 
 
     Raises:
         OSError: it cannot be read, is a pipe, a device or a folder, or is too large.
+        TypeError: most_bytes is no whole number.
+        ValueError: most_bytes is below 0.
 
     Example:
         >>> _ = Path("a.txt").write_text("a")
         >>> read_regular("a.txt")
         b'a'
     """
+    most_bytes = whole("read_regular", "most_bytes", most_bytes, 0)
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         # Not longer than it was, should it grow while it is read.
