@@ -133,12 +133,9 @@ def one_hot(ids: Tensor, num_classes: int = -1) -> Tensor:
     """
     need_ndim("one_hot", "ids", ids, 0, 1, 2, 3)
     given = isinstance(num_classes, bool) or num_classes != -1
-    count = (
-        num_classes
-        if given
-        else max(0, int(number("one_hot", "ids", float(ids.numpy().max())))) + 1
-    )
-    count = whole("one_hot", "num_classes", count, 1)
+    if not given:
+        num_classes = max(0, int(number("one_hot", "ids", float(ids.numpy().max())))) + 1
+    count = whole("one_hot", "num_classes", num_classes, 1)
     known = ids.dtype.name == "i32" and are_classes("one_hot", "ids", ids, count)
     rows = ops.eq(ops.unsqueeze(ids, -1), arange(count, device=ids.device))
     return rows if known else ops.mul(rows, ops.unsqueeze(classes_or_nan(ids, count), -1))
