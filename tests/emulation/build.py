@@ -243,9 +243,9 @@ _ALWAYS = (
 # what a kernel file needs of others to be run
 _WITH = {
     "convert": ("out-prod",),
-    "fattn-back": ("acc", "cpy", "fattn-back-mma", "fattn-f32", "fill"),
+    "fattn-back": ("acc", "binbcast", "cpy", "fattn-back-mma", "fattn-f32", "fill"),
     "fattn-back-mma": ("acc", "cpy", "fattn-back", "fattn-f32", "fill"),
-    "fattn-f32": ("fattn", "fattn-back", "fattn-back-mma"),
+    "fattn-f32": ("binbcast", "cpy", "fattn", "fattn-back", "fattn-back-mma"),
     "fuse-attn": ("acc", "cpy", "fattn-back", "fattn-back-mma", "fattn-f32", "fill"),
     "fuse-sums": ("binbcast", "cpy", "gelu-back"),
     "fuse-train": ("binbcast", "cpy", "opt-step-adamw", "opt-step-factor"),

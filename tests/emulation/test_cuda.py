@@ -110,13 +110,17 @@ def test_harness_sees_mistakes(builder: Builder, tmp_path: Path, mistake: str) -
 
 
 # Sources or results that lie where the chain could not be computed, or are not made of vectors.
-REFUSED = re.compile(r"-37(-|$)|sum-over-gradient|rounded-(rows|odd)|residual-(rows|twice)")
+REFUSED = re.compile(
+    r"(ADD|BACK)/\S*-37(-|$)|NORM/in-one-37-product"
+    r"|sum-over-gradient|rounded-(rows|odd)|residual-(rows|twice)"
+)
 
 
 @pytest.mark.parametrize(
     ("op", "program"),
     [
         ("NORM_BACK", "fast_harness"),
+        pytest.param("NORM", "harness", marks=pytest.mark.slow),
         pytest.param("ADD", "harness", marks=pytest.mark.slow),
         pytest.param("REPEAT_BACK", "harness", marks=pytest.mark.slow),
     ],
@@ -136,7 +140,7 @@ def test_chains_have_the_bits_of_their_ops(
     assert len(found) > 10
     for name, ((fused, bits), (alone, expected)) in found.items():
         assert bits == expected, name
-        assert fused == alone if REFUSED.search(name) else fused < alone, name
+        assert fused == alone if REFUSED.search(f"{op}/{name}") else fused < alone, name
 
 
 @pytest.mark.slow

@@ -180,3 +180,37 @@ def test_logits_of_many_classes(rounds: Callable[[bool], None], classes: int) ->
     # The CPU multiplies a bf16 matrix with f32 ones that it does not round.
     for ours, theirs in zip(results(make), expected, strict=True):
         assert apart(ours, theirs) < 2**-8
+
+
+def test_heads_are_rounded_once(rounds: Callable[[bool], None]) -> None:
+    """Attention and its gradient read q, k and v in one copy, and nothing else is kept of them."""
+    w = numbers(96, 32, seed=1, grad=True)
+
+    def make(rows: int) -> list[object]:
+        with pg.autocast("bf16"):
+            qkv = ops.linear(numbers(rows, 32), w).reshape(1, rows, 6, 16)
+            heads = (qkv[:, :, i : i + 2].permute(0, 2, 1, 3) for i in (0, 2, 4))
+            loss = ops.flash_attn_ext(*heads, scale=0.25).square().sum()
+        graph = pg.Graph([loss], loss=loss, grads={w: pg.zeros(96, 32)}, overwrite=True)
+        return list(graph.headers)
+
+    rounds(True)
+    found = make(24)
+    (forward,) = (h for h in found if h.op == lib.GGML_OP_FLASH_ATTN_EXT)
+    (backward,) = (h for h in found if h.op == lib.GGML_OP_FLASH_ATTN_EXT_BACK)
+    (fill,) = (h for h in found if h.op == lib.GGML_OP_FILL)
+    copies = [h for h in found if h.op == lib.GGML_OP_CPY and h.type == lib.GGML_TYPE_BF16]
+    (copy,) = (h for h in copies if h.src[0].op == lib.GGML_OP_MUL_MAT)
+    for i in range(3):
+        assert forward.src[i] == backward.src[i + 1]  # the log-sums of the forward are its own
+        assert forward.src[i].view_src == copy
+        assert list(forward.src[i].nb)[:3] == [2, 2 * 96, 2 * 16]
+        assert forward.src[i].view_offs == 2 * 16 * 2 * i
+    readers = [h for h in found if h.src[0] == copy.src[0]]
+    assert readers == [copy]
+    # The gradient and its copy lie elsewhere, so that attention can write them itself.
+    assert fill.src[0] == copy
+    assert [h.src[2] for h in copies if h.src[0].op == lib.GGML_OP_ACC] in ([], [copy])
+
+    (forward,) = (h for h in make(8) if h.op == lib.GGML_OP_FLASH_ATTN_EXT)
+    assert [forward.src[i].type for i in range(3)] == [lib.GGML_TYPE_F32] * 3

@@ -23,10 +23,10 @@ __all__ = ["Gradients", "Pass", "Plan"]
 
 # Tensors that the gradient of one op may make at most, but for a few ops with small results.
 _TENSORS_PER_GRADIENT = 16
-# Headers of rounded operands at most: a matmul and its two gradients have six operands, each of
-# which has a copy and two views.
-_ROUNDED_PER_MATMUL = 18
-_MATMULS = (lib.GGML_OP_MUL_MAT, lib.GGML_OP_OUT_PROD)
+# Headers of rounded operands at most: a matmul or attention and its gradients have six operands,
+# each of which has a copy and two views.
+_ROUNDED_PER_OP = 18
+_ROUNDING = (lib.GGML_OP_MUL_MAT, lib.GGML_OP_OUT_PROD, lib.GGML_OP_FLASH_ATTN_EXT)
 # Headers for outputs and accumulators.
 _HEADERS_SPARE = 256
 
@@ -128,7 +128,7 @@ class Plan:
         size = 2 * len(self.forward) + len(self.updates) + len(self.transient)
         size += _HEADERS_SPARE + self.custom.most_headers
         if self.device.rounds_operands:
-            size += _ROUNDED_PER_MATMUL * sum(n.ptr.op in _MATMULS for n in self.forward)
+            size += _ROUNDED_PER_OP * sum(n.ptr.op in _ROUNDING for n in self.forward)
         size += 0 if self.loss is None else backward_headers(self.forward)
         overhead = lib.ggml_graph_overhead_custom(size, False)
         if self.loss is not None:

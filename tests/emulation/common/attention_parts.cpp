@@ -25,6 +25,7 @@ struct parts_case {
     // the gradient lies over what is read until all of it is computed
     bool    on_mask  = false;
     bool    on_grad  = false;
+    bool    on_heads = false; // q, k and v, rounded before
 };
 
 struct parts {
@@ -37,6 +38,7 @@ struct parts {
     ggml_tensor * sinks;
     ggml_tensor * out;
     ggml_tensor * room; // nullptr: the gradient has memory of its own
+    ggml_tensor * rounded[3]; // nullptr: q, k and v are read in f32
 };
 
 ggml_tensor * heads_of(builder & b, ggml_tensor * all, int64_t first, int64_t n) {
@@ -61,6 +63,25 @@ parts parts_of(builder & b, const parts_case & a) {
     return p;
 }
 
+// q, k and v in bf16. ggml's own functions take queries in f32: a pass over the graph puts these in their place.
+void round_heads(builder & b, const parts_case & a, parts & p) {
+    ggml_tensor * all = ggml_cast(b.ctx, p.all, GGML_TYPE_BF16);
+    if (a.on_heads) {
+        p.room = b.real({ ggml_nelements(p.all), 1, 1, 1 });
+        b.lies_over(all, p.room);
+    }
+    b.next(all);
+    p.rounded[0] = heads_of(b, all, 0, a.n_head);
+    p.rounded[1] = heads_of(b, all, a.n_head, a.n_head_kv);
+    p.rounded[2] = heads_of(b, all, a.n_head + a.n_head_kv, a.n_head_kv);
+}
+
+void read_rounded(ggml_tensor * op, const parts & p, int first) {
+    for (int i = 0; i < 3; ++i) {
+        op->src[first + i] = p.rounded[i] ? p.rounded[i] : op->src[first + i];
+    }
+}
+
 void may_round(ggml_tensor * op, int n) {
     for (int i = 0; i < n; ++i) {
         ggml_prec_set_src(op, GGML_PREC_BF16, i);
@@ -72,6 +93,7 @@ ggml_tensor * gradient_of(builder & b, const parts_case & a, const parts & p, bo
     ggml_context * ctx = b.ctx;
     ggml_tensor * back = ggml_flash_attn_ext_back(ctx, p.grad, p.q, p.k, p.v, p.mask, p.sinks, p.out, 1.0f/std::sqrt((float) a.d), 0.0f, 0.0f);
     may_round(back, a.rounds ? 4 : 0);
+    read_rounded(back, p, 1);
 
     ggml_tensor * part[3];
     size_t offset = 0;
@@ -135,6 +157,24 @@ void counted(table & t, const parts_case & a, uint64_t launches) {
     c.only     = "CUDA";
 }
 
+// The gradient of what was rounded before: that of what the kernels round themselves, in three kernels fewer.
+void rounded_before(table & t, const parts_case & a, uint64_t launches) {
+    op_case & same = t.add("FLASH_ATTN_EXT_BACK", std::string("parts-rounded-before-") + a.name, [=](builder & b) {
+        parts p = parts_of(b, a);
+        ggml_tensor * want = gradient_of(b, a, p, false);
+        b.next(want);
+        round_heads(b, a, p);
+        return ggml_sub(b.ctx, want, gradient_of(b, a, p, false));
+    });
+    same.on_cpu = [=](builder & b) {
+        ggml_tensor * grad = gradient_of(b, a, parts_of(b, a), false);
+        return ggml_sub(b.ctx, grad, grad);
+    };
+    same.max_nmse = 0.0;
+    same.launches = launches;
+    same.only     = "CUDA";
+}
+
 // As in a step: the result of attention lies where the rounded gradient will be, with what the forward keeps behind it.
 void step(table & t, const char * name, bool one_by_one, bool over, uint64_t launches) {
     const parts_case a = { "", 64, 70, 3, 3, 2, true };
@@ -153,6 +193,43 @@ void step(table & t, const char * name, bool one_by_one, bool over, uint64_t lau
     c.max_nmse = 9*2.7e-6; // once more
     c.launches = launches;
     c.only     = "CUDA";
+}
+
+// what attention of rounded heads differs by from that of heads that the kernels round
+ggml_tensor * forward_of(builder & b, bool rounds) {
+    const parts_case a = { "", 64, 70, 4, 2, 2, true, false };
+    parts p = parts_of(b, a);
+    ggml_tensor * out[2];
+    for (ggml_tensor *& o : out) {
+        o = ggml_flash_attn_ext(b.ctx, p.q, p.k, p.v, p.mask, 1.0f/8, 0.0f, 0.0f);
+        may_round(o, 3);
+        read_rounded(o, p, 0);
+        b.next(o);
+        if (rounds && o == out[0]) {
+            round_heads(b, a, p);
+        }
+    }
+    return ggml_sub(b.ctx, out[0], out[1]);
+}
+
+ggml_tensor * refused(builder & b, bool back, bool odd) {
+    const parts_case a = { "", 64, 40, 2, 2, 1, odd, false };
+    parts p = parts_of(b, a);
+    if (odd) {
+        ggml_tensor * all = b.real({ 64, 2, 41, 1 }, -1.0f, 1.0f, layout::contiguous, GGML_TYPE_BF16);
+        for (ggml_tensor *& t : p.rounded) {
+            t = ggml_permute(b.ctx, ggml_view_4d(b.ctx, all, 64, 2, 40, 1, all->nb[1], all->nb[2], all->nb[3], 8), 0, 2, 1, 3);
+        }
+    } else {
+        round_heads(b, a, p);
+    }
+    if (back) {
+        return gradient_of(b, a, p, false);
+    }
+    ggml_tensor * out = ggml_flash_attn_ext(b.ctx, p.q, p.k, p.v, p.mask, 1.0f/8, 0.0f, 0.0f);
+    may_round(out, odd ? 3 : 0);
+    read_rounded(out, p, 0);
+    return out;
 }
 
 } // namespace
@@ -183,6 +260,29 @@ void attention_parts(table & t) {
     counted(t, { "bf16-on-mask", 64, 40, 2, 2, 2, true,  false, true, false, false, 0.0f, false, true }, 8 + 4);
     // rounded before
     counted(t, { "bf16-on-grad", 64, 40, 2, 2, 2, true,  false, true, false, false, 0.0f, false, false, true }, 8);
+
+    // 8 kernels, the rounding, 5 and the difference; with FILL and three ACC, where those would write what is read
+    for (const parts_case & a : cases) {
+        if (a.rounds) {
+            rounded_before(t, a, 8 + 1 + 5 + 1 - 2*!a.mask);
+        }
+    }
+    rounded_before(t, { "on-heads", 64, 40, 2, 2, 2, true, false, true, false, false, 0.0f, false, false, false, true }, 8 + 1 + 5 + 4 + 1);
+    // as much for the forward: 5 kernels, 2
+    op_case & forward = t.add("FLASH_ATTN_EXT", "bf16-rounded-before", [](builder & b) { return forward_of(b, true); });
+    forward.on_cpu   = [](builder & b) { return forward_of(b, false); };
+    forward.max_nmse = 0.0;
+    forward.launches = 5 + 1 + 2 + 1;
+    forward.only     = "CUDA";
+    // the permission is missing, or a row of heads begins in the middle of a vector
+    for (const bool back : { false, true }) {
+        for (const bool odd : { false, true }) {
+            op_case & c = t.add(back ? "FLASH_ATTN_EXT_BACK" : "FLASH_ATTN_EXT", odd ? "bf16-odd-heads" : "bf16-heads-in-f32",
+                [=](builder & b) { return refused(b, back, odd); });
+            c.supported = false;
+            c.only      = "CUDA";
+        }
+    }
 
     // the forward, 5 kernels; the gradient, 7, with what is rounded; all one by one: 3 CONT, FILL, 3 ACC, CPY
     step(t, "step",                 false, false, 5 + 7);

@@ -116,6 +116,25 @@ void fused(table & t) {
                 ggml_tensor * z = ggml_cast(b.ctx, ggml_cast(b.ctx, y, GGML_TYPE_BF16), GGML_TYPE_F32);
                 return ggml_add(b.ctx, z, how[0] == 'r' ? h : ggml_add(b.ctx, y, h));
             }).max_nmse = 1e-5;
+            if (how[0] == 'a') {
+                continue;
+            }
+            // NORM is kept for the gradient of the gain, or the product with the gain is read
+            op_case & c = t.add("NORM", "in-one-" + std::to_string(ne[0]) + (how[0] == 'r' ? "-read" : "-product"), [=](builder & b) {
+                ggml_tensor * n = ggml_norm(b.ctx, b.real(ne, -2.0f, 3.0f), 1e-5f);
+                ggml_tensor * p = ggml_mul(b.ctx, n, b.real({ ne[0], 1, 1, 1 }));
+                ggml_tensor * y = ggml_add(b.ctx, p, b.real({ ne[0], 1, 1, 1 }));
+                ggml_tensor * z = ggml_cast(b.ctx, ggml_cast(b.ctx, y, GGML_TYPE_BF16), GGML_TYPE_F32);
+                return ggml_add(b.ctx, z, how[0] == 'r' ? n : p);
+            });
+            c.max_nmse = 1e-5;
+            c.slow     = how[0] == 'b' && ne[0] % 4 != 0; // op by op: ggml's copies take long to compile
+            t.add("ADD", name + "-sum", [=](builder & b) {
+                ggml_tensor * x = b.real(ne, -2.0f, 3.0f);
+                ggml_tensor * h = ggml_add(b.ctx, x, b.real({ ne[0], 1, 1, 1 }));
+                ggml_tensor * z = ggml_cast(b.ctx, ggml_cast(b.ctx, h, GGML_TYPE_BF16), GGML_TYPE_F32);
+                return how[0] == 'r' ? z : ggml_add(b.ctx, z, h);
+            });
         }
     }
 }

@@ -29,6 +29,30 @@ ATTENTION = {
         case="FLASH_ATTN_EXT_BACK/odd-1",
         said="no multiple of 16",
     ),
+    # q, k and v that were rounded before
+    "heads of rounded rows, one behind the other": Mistake(
+        source="fattn-train-bf16",
+        kernel="fattn-f32",
+        right="return { (const nv_bfloat16 *) t->data, s.s1, s.s2, s.s3, (int) ne0 };",
+        wrong="return { (const nv_bfloat16 *) t->data, ne0, s2, s3, (int) ne0 };",
+        case="FLASH_ATTN_EXT/bf16-rounded-before",
+        said="other bits|normalized|launched",
+    ),
+    "rounded rows that begin in the middle of a vector": Mistake(
+        source="fattn-train-bf16",
+        kernel="fattn-f32",
+        right="t->view_offs % 16 == 0 && ",
+        wrong="",
+        case="FLASH_ATTN_EXT/bf16-odd-heads",
+        said="flash_attn_ext_mma_f16_case",  # ggml's own, which reads f32
+    ),
+    "rounded queries for kernels of f32": Mistake(
+        source="fattn-back",
+        right="back_mma_should_use(dst, ggml_cuda_info().devices[device].cc);",
+        wrong="back_mma_should_use(dst, ggml_cuda_info().devices[device].cc) || true;",
+        case="FLASH_ATTN_EXT_BACK/bf16-heads-in-f32",
+        said="before the begin of",
+    ),
     # the log-sums that the forward leaves
     "the largest score for the log-sum": Mistake(
         source="fattn-f32",

@@ -88,6 +88,13 @@ _PARTS = {
         case="FLASH_ATTN_EXT_BACK/step-over",
         said=WRONG,
     ),
+    "rounded q, k and v written over": Mistake(
+        source="fattn-back",
+        right="if (t->type == GGML_TYPE_BF16 && is_written_over(t)) {",
+        wrong="if (false) {",
+        case="FLASH_ATTN_EXT_BACK/parts-rounded-before-on-heads",
+        said="launched 15 kernels",
+    ),
     "rounded neighbours swapped": Mistake(
         source="fattn-back-mma",
         right="ggml_cuda_cast<nv_bfloat162>(x);",
@@ -114,11 +121,32 @@ CHAINS = {
         case="NORM/in-one-768-rounded",
         said=WRONG,
     ),
+    "norm that is kept for the gradient left out": Mistake(
+        source="fuse-train",
+        right="        if (normed) {",
+        wrong="        if (normed && col > 0) {",
+        case="NORM/in-one-768-read",
+        said=WRONG,
+    ),
+    "product with a gain that is read left out": Mistake(
+        source="fuse-train",
+        right="if (!bits || (bits & 2)) {",
+        wrong="if (!bits) {",
+        case="NORM/in-one-768-product",
+        said=WRONG,
+    ),
     "sum that is still read left out": Mistake(
         source="fuse-train",
         right="    if (h) {",
         wrong="    if (h && i > 0) {",
         case="ADD/in-one-768-rounded-gelu",
+        said=WRONG,
+    ),
+    "sum that is read besides its rounding left out": Mistake(
+        source="fuse-train",
+        right="bits & 1 ?",
+        wrong="bits & 8 ?",
+        case="ADD/in-one-768-both-sum",
         said=WRONG,
     ),
     "columns of a bias in steps of one": Mistake(

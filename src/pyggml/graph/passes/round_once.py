@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The pass that rounds an operand of several matmuls to bf16 once, not in each of them."""
+"""The pass that rounds an operand of matmuls and attention to bf16 once, not in each of them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ from .updates import accesses
 
 __all__ = ["round_once"]
 
+# Which sources of an op may be rounded, and where the permissions of its sources begin among its
+# parameters: those of ggml_prec_set_src. Attention's are q, k and v.
+_ROUNDED = {
+    lib.GGML_OP_MUL_MAT: (range(2), 2),
+    lib.GGML_OP_OUT_PROD: (range(2), 2),
+    lib.GGML_OP_FLASH_ATTN_EXT: (range(3), 5),
+    lib.GGML_OP_FLASH_ATTN_EXT_BACK: (range(1, 4), 3),
+}
 _MATMULS = (lib.GGML_OP_MUL_MAT, lib.GGML_OP_OUT_PROD)
 _LOSSES = (lib.GGML_OP_CROSS_ENTROPY_ROWS, lib.GGML_OP_CROSS_ENTROPY_ROWS_BACK)
-# Where the permissions of ggml_prec_set_src begin among the parameters of a matmul.
-_PERMISSIONS = 2
-# Matmuls with fewer columns are computed in f32, by kernels that read each number once.
+# With fewer columns, or rows of queries, kernels read each number once, and matmuls are in f32.
 _LEAST_COLUMNS = 16
 # Rows of logits of at least so many classes are padded to a multiple of 128 bytes in bf16.
 _LONG = 1024
@@ -25,7 +31,7 @@ _ROW = 64
 
 
 class _Operand:
-    """A tensor, the matmuls that read it before it is written to again, and its bf16 copy."""
+    """A tensor, and the ops that may round it, each with the slot where they read it."""
 
     def __init__(self, base: Any):
         self.base = base
@@ -33,10 +39,11 @@ class _Operand:
 
 
 def round_once(plan: Plan) -> None:
-    """Give matmuls that may round a common f32 operand one bf16 copy of it.
+    """Give ops that may round a common f32 operand one bf16 copy of it.
 
     A weight is multiplied in the forward and in the backward, an activation and the gradient of a
-    result twice as well. A GPU would round each of them in front of each matmul. An activation that
+    result twice as well; attention reads q, k and v in both. A GPU would round each of them in
+    front of each op. What only such ops read is kept as a copy alone. An activation that
     is marked with `recompute` is not computed again for a matmul: its copy is kept. The gradient of
     logits is written in bf16, and rows of logits begin at multiples of 128 bytes, so that cuBLAS
     reads and writes whole vectors.
@@ -51,15 +58,21 @@ def round_once(plan: Plan) -> None:
             readers.setdefault(address(source), []).append(ptr)
     _pad_logits(plan, readers)
     computed = {address(ptr) for ptr in plan.order if ptr.op != lib.GGML_OP_NONE}
+    zeros = _zeros(plan)
     before: dict[int, list[Any]] = {}  # what to compute right before an op, by its address
     after: dict[int, list[Any]] = {}
     for operand in _operands(plan):
-        if not _write_rounded(plan, operand, readers):
-            first, made = _round(plan, operand)
-            # Behind its base a copy is part of a kernel that computes both.
-            at = address(operand.base)
-            beside, at = (after, at) if at in computed else (before, address(first))
-            beside.setdefault(at, []).extend(made)
+        if _write_rounded(plan, operand, readers):
+            continue
+        first, made = _round(plan, operand)
+        at = address(operand.base)
+        if at not in computed:
+            before.setdefault(address(first), []).extend(made)
+            continue
+        # Behind its base a copy is part of a kernel that computes both.
+        after.setdefault(at, []).extend(made)
+        for ptr in zeros.get(at, ()) if made else ():
+            ptr.src[0] = made[0]
     forward = _with(plan.order[: plan.n_forward], before, after)
     order = forward + _with(plan.order[plan.n_forward :], before, after)
     unread = _unread(plan, order)
@@ -76,11 +89,11 @@ def _with(order: list[Any], before: dict[int, list[Any]], after: dict[int, list[
 
 
 def _operands(plan: Plan) -> list[_Operand]:
-    """Return what more than one matmul may round, in the order of the first of them."""
+    """Return what is rounded more than once, in the order of the first op that rounds it."""
     current: dict[tuple[Memory, int], _Operand] = {}
     found: list[_Operand] = []
     for ptr in plan.order:
-        for i in range(2) if _may_round(ptr) else ():
+        for i in _rounded_slots(ptr):
             base = own_header(ptr.src[i])
             if not lib.ggml_is_contiguous(base):
                 continue
@@ -102,29 +115,56 @@ def _key(base: Any) -> tuple[Memory, int]:
     return memory_of(base), int(base.view_offs)
 
 
-def _may_round(ptr: Any) -> bool:
-    """Return True for a matmul of f32 operands that may both be rounded to bf16."""
-    if ptr.op not in _MATMULS or ptr.src[1].ne[1] < _LEAST_COLUMNS:
-        return False
-    levels = [ptr.op_params[_PERMISSIONS + i] for i in range(2)]
-    types = [ptr.src[i].type for i in range(2)]
-    return all(t == lib.GGML_TYPE_F32 for t in types) and min(levels) >= lib.GGML_PREC_BF16
+def _rounded_slots(ptr: Any) -> range:
+    """Return the slots of an op's f32 operands, all of which may be rounded to bf16, or none."""
+    if ptr.op not in _ROUNDED:
+        return range(0)
+    slots, permissions = _ROUNDED[ptr.op]
+    columns = ptr.src[1 if ptr.op in _MATMULS else slots[0]].ne[1]
+    may = columns >= _LEAST_COLUMNS and all(
+        ptr.src[i].type == lib.GGML_TYPE_F32
+        and ptr.op_params[permissions + i] >= lib.GGML_PREC_BF16
+        for i in slots
+    )
+    return slots if may else range(0)
+
+
+def _zeros(plan: Plan) -> dict[int, list[Any]]:
+    """Return, by the tensor whose shape they have, zeros to which gradients of its parts are added.
+
+    They read a copy of it as well: of its source FILL needs the shape alone.
+    """
+    found: dict[int, list[Any]] = {}
+    for ptr in plan.order:
+        if ptr.op == lib.GGML_OP_FILL:
+            found.setdefault(address(own_header(ptr.src[0])), []).append(ptr)
+    return found
 
 
 def _round(plan: Plan, operand: _Operand) -> tuple[Any, list[Any]]:
     """Let the readers of an operand read a copy; return the first, and what makes the copy."""
     base = operand.base
     copy = lib.ggml_cast(plan.ctx, base, lib.GGML_TYPE_BF16)
-    if base.op == lib.GGML_OP_GELU_BACK:
-        # One kernel computes both: the copy must not lie where GELU's operand is, which nothing
-        # else reads afterwards.
-        copy.src[2] = base.src[1]
+    copy.src[2] = _read_beside(base)
     changed, views = _read_instead(plan, operand, copy, list(base.nb))
     if len(changed) > 1 and plan.device.supports(copy):
         return changed[0][0], [copy, *views]
     for ptr, i, source in changed:
         ptr.src[i] = source
     return operand.readers[0][0], []
+
+
+def _read_beside(base: Any) -> Any:
+    """Return what the kernel that computes a result and its copy reads while it writes the copy.
+
+    As a source of the copy it is not freed before, so that the copy does not lie over it.
+    """
+    if base.op == lib.GGML_OP_GELU_BACK:
+        return base.src[1]
+    zeros = base.view_src
+    if base.op == lib.GGML_OP_ACC and zeros != ffi.NULL and zeros.op == lib.GGML_OP_FILL:
+        return zeros.src[0]  # of attention: q, k and v, if they are parts of one tensor
+    return ffi.NULL
 
 
 def _write_rounded(plan: Plan, operand: _Operand, readers: dict[int, list[Any]]) -> bool:
