@@ -73,7 +73,7 @@ def print_step(parts: dict[str, Sum], key: str) -> None:
 def print_change(before: dict[str, Sum], after: dict[str, Sum], key: str) -> None:
     """Print both steps side by side, each pair `before > after`."""
     print("without -> with kernels for chains of ops, operands rounded once, leaves first,")
-    print("and a head in as few parts as the memory allows")
+    print("a head in as few parts, and results kept, as the memory allows")
     rows = []
     for name in [*before, *(name for name in after if name not in before), "all"]:
         old = total(before) if name == "all" else before.get(name, Sum())

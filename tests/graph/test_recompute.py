@@ -6,6 +6,9 @@ import pytest
 
 import pyggml as pg
 from pyggml import ops
+from pyggml.backend.op_names import op_name
+from pyggml.graph import spare_memory
+from pyggml.graph.passes import recompute as passes
 from pyggml.models import GPT2, GPT2Config, Llama, LlamaConfig
 from pyggml.optim import SGD
 from pyggml.tensors.node import listeners
@@ -240,3 +243,30 @@ def test_rows_set_in_place_are_still_refused():
     y = pg.checkpoint(lambda t: ops.set_rows(stored, t * 2.0, pg.tensor([1])) * 2.0, x)
     with pytest.raises(ValueError, match="writes in place"):
         y.sum().backward()
+
+
+@pytest.mark.parametrize("share", [0, 1, 3])
+def test_results_are_kept_where_there_is_memory(monkeypatch, share):
+    """Two results of which the backward reads 32 KiB each: all are kept, or none."""
+    size = 256 * WIDTH * 4
+    monkeypatch.setattr(passes, "bytes_for_speed", lambda device: share * size)
+
+    def marked(x, a, b):
+        return ops.linear(pg.recompute(ops.gelu(ops.linear(x, a))), b)
+
+    def run(call):
+        graph, loss, grads = train(call)
+        return [op_name(h) for h in graph.headers].count("GELU"), loss, grads
+
+    found, loss, grads = run(lambda fn, *args: marked(*args))
+    assert found == (2 if share == 3 else 4)
+    monkeypatch.setattr(passes, "bytes_for_speed", lambda device: 0)
+    _, expected, others = run(lambda fn, *args: marked(*args))
+    assert loss == expected
+    for g, h in zip(grads, others, strict=True):
+        np.testing.assert_array_equal(g, h)
+
+    # Whatever memory there is, a checkpoint keeps nothing, nor what is recorded to spare memory.
+    monkeypatch.setattr(passes, "bytes_for_speed", lambda device: 2**40)
+    assert run(lambda fn, *args: pg.checkpoint(marked, *args))[0] == 4
+    assert run(spare_memory()(lambda fn, *args: marked(*args)))[0] == 4

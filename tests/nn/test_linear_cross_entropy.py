@@ -10,6 +10,7 @@ import pytest
 
 import pyggml as pg
 from pyggml.data import RandomWindows
+from pyggml.graph import spare_memory
 from pyggml.models import GPT2, GPT2Config
 from pyggml.nn import functional as F
 from pyggml.nn.losses import linear
@@ -59,7 +60,7 @@ GIB = 2**30
 )
 def test_the_size_of_a_part_is_of_the_device(name, total, results, expected):
     assert linear._part_bytes(Gpu(name, total), results) == expected
-    with linear.small_parts():
+    with spare_memory():
         assert linear._part_bytes(Gpu(name, total), results) == 2**26
 
 

@@ -10,6 +10,7 @@ from .memory_plan import Activations
 from .observers import LossError
 from .passes.defer import postpone
 from .passes.recompute import checkpoint, recompute
+from .spare import bytes_for_speed, spare_memory
 
 __all__ = [
     "Activations",
@@ -17,6 +18,7 @@ __all__ = [
     "Graph",
     "LossError",
     "attach_update",
+    "bytes_for_speed",
     "check_grads",
     "checkpoint",
     "compile",
@@ -25,6 +27,7 @@ __all__ = [
     "most_fallbacks",
     "postpone",
     "recompute",
+    "spare_memory",
     "tensor_like",
     "value_and_grad",
 ]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from ...backend.headers import MOVES, address, sources
+from ...backend.headers import MOVES, address, own_header, sources
 from ...backend.library import ffi, lib
 from ...backend.op_names import op_name
 from ...checks import function, instance
@@ -14,13 +14,16 @@ from ...tensors.node import Node, NodeTable, listen, listeners
 from ...tensors.tensor import Tensor
 from ..attached_updates import is_attached
 from ..plan import Plan
+from ..spare import bytes_for_speed, is_sparing
 from .defer import Deferred, deferred
 
 __all__ = ["checkpoint", "is_cheap", "recompute", "recompute_and_defer"]
 
-# Results that the backward computes again, and those of them that a checkpoint holds.
+# Results that the backward computes again; those of them that a checkpoint holds, and those for
+# which memory is to be spared.
 _RECOMPUTED: NodeTable[bool] = NodeTable()
 _CHECKPOINTED: NodeTable[bool] = NodeTable()
+_SPARED: NodeTable[bool] = NodeTable()
 
 
 def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -57,7 +60,8 @@ def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def recompute(t: Tensor) -> Tensor:
     """Let the backward compute a recorded tensor again from its sources instead of keeping it.
 
-    Worth its while for large results of cheap ops, such as an activation's.
+    Worth its while for large results of cheap ops, such as an activation's. A CUDA device keeps
+    them if all that a graph marks takes at most a sixteenth of its memory.
 
     Args:
         t: what an op returned.
@@ -76,6 +80,8 @@ def recompute(t: Tensor) -> Tensor:
         raise ValueError("recompute: t must be what an op returned; got a stored tensor")
     for node in _viewed(t.node):
         _RECOMPUTED[node] = True
+        if is_sparing():
+            _SPARED[node] = True
     return t
 
 
@@ -116,17 +122,32 @@ def recompute_and_defer(plan: Plan) -> None:
 
 
 def _to_recompute(plan: Plan, loss: Node) -> list[Node]:
-    """Return the marked nodes that nobody but the graph reads."""
+    """Return the marked nodes that nobody but the graph reads and the device does not keep."""
     found: dict[int, Node] = {}
+    kept = _kept(plan)
     for node in plan.forward:
         if node.buffer is not None or id(node) in plan.outputs or node is loss:
             continue
         # A view that is kept would keep what it is a view of.
         views = node.ptr.op in MOVES and any(id(source) in found for source in node.srcs)
-        if views or (node in _RECOMPUTED and not is_attached(node)):
+        marked = node in _RECOMPUTED and id(node) not in kept
+        if views or (marked and not is_attached(node)):
             found[id(node)] = node
     _check_repeatable(found.values())
     return list(found.values())
+
+
+def _kept(plan: Plan) -> set[int]:
+    """Return the ids of marked nodes that are kept: all for which there is memory, or none."""
+    most = bytes_for_speed(plan.device)
+    marked = [node for node in plan.forward if is_cheap(node) and node not in _SPARED]
+    if not most or not marked:
+        return set()
+    backward = plan.order[plan.n_forward :]
+    read = {address(own_header(source)) for ptr in backward for source in sources(ptr)}
+    headers = [plan.header(node) for node in marked]
+    needed = sum(lib.ggml_nbytes(ptr) for ptr in headers if address(ptr) in read)
+    return {id(node) for node in marked} if needed <= most else set()
 
 
 def _check_repeatable(nodes: Iterable[Node]) -> None:

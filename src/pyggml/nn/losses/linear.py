@@ -8,27 +8,21 @@ from collections.abc import Callable
 
 from ... import checks, ops
 from ...backend.device import Device
-from ...backend.scopes import Scope, Scopes
 from ...errors import ShapeError, fitting
-from ...graph import postpone, recompute
+from ...graph import bytes_for_speed, postpone, recompute
 from ...ops.operands import need_dtype, need_float, need_tensor
 from ...tensors import Tensor
 from .distribution import counted, cross_entropy
 from .reduction import REDUCTIONS
 from .targets import are_classes
 
-__all__ = ["linear_cross_entropy", "small_parts", "soft_capped"]
+__all__ = ["linear_cross_entropy", "soft_capped"]
 
 # Logits below this are computed at once; each part adds a pass over the gradient of the weight.
 _PART_BYTES = 64 * 2**20
 _MOST_PARTS = 8
-# On CUDA a part may take this share of the GPU's memory, used or not: the rounding of the weight's
-# gradient depends on the number of parts, and must be that of the run before.
-_CUDA_SHARE = 1 / 16
 # Some of CUDA's kernels count elements in 31 bits.
 _LARGEST_PART_BYTES = 2**32
-
-_small = Scopes()
 
 
 @fitting
@@ -125,22 +119,9 @@ def linear_cross_entropy(
     return ops.div(ops.sum(rows), ops.clamp(ops.sum(counted(classes, ignore_index)), 1.0, float(n)))
 
 
-def small_parts() -> Scope:
-    """Return a scope in which `linear_cross_entropy` takes as little memory on CUDA as elsewhere.
-
-    Example:
-        >>> with small_parts():
-        ...     loss = linear_cross_entropy(ones((2, 3)), zeros((4, 3)), tensor([0, 3]))
-    """
-    return Scope(_small, True)
-
-
 def _part_bytes(where: Device, results: int) -> int:
     """Bytes that the logits of a part may take, one of so many results of their size."""
-    if _small.innermost(False) or where.name.partition(":")[0] != "cuda":
-        return _PART_BYTES
-    share = int(where.memory_total * _CUDA_SHARE) // results
-    return max(_PART_BYTES, min(share, _LARGEST_PART_BYTES))
+    return max(_PART_BYTES, min(bytes_for_speed(where) // results, _LARGEST_PART_BYTES))
 
 
 def soft_capped(x: Tensor, cap: float, mark: Callable[[Tensor], Tensor] = recompute) -> Tensor:

@@ -15,12 +15,11 @@ from ... import ops
 from ...backend.library import lib
 from ...backend.lru import LRUCache
 from ...checks import whole
-from ...graph import Graph, most_fallbacks
+from ...graph import Graph, most_fallbacks, spare_memory
 from ...graph.backward_checks import check_reached
 from ...graph.graph_cache import copy_in, graph_cache
 from ...graph.memory_plan import Activations
 from ...graph.walk import walk
-from ...nn.losses.linear import small_parts
 from ...nn.mode import in_mode
 from ...nn.swap import Swaps
 from ...ops.dropout import DropoutStream
@@ -352,6 +351,6 @@ class StepGraphs:
         nodes = [t.node for t in inputs.values()]
         precision = autocast(self._precision) if self._precision else nullcontext()
         mode = in_mode(self._model, training)
-        parts = small_parts() if self.spares_memory else nullcontext()
-        with mode, self.dropout, precision, parts, Trace("TrainStep", nodes):
+        memory = spare_memory() if self.spares_memory else nullcontext()
+        with mode, self.dropout, precision, memory, Trace("TrainStep", nodes):
             return function(self._model, x, *y, **more)
