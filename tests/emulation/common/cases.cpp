@@ -462,6 +462,7 @@ std::vector<op_case> op_cases() {
     rows(t);
     soft_maxes(t);
     products(t);
+    tf32(t);
     pictures(t);
     rotations(t);
     attention(t);

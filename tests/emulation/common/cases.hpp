@@ -102,6 +102,7 @@ void attention(table & t);   // attention.cpp
 void attention_parts(table & t);
 void pictures(table & t);    // pictures.cpp
 void products(table & t);    // products.cpp
+void tf32(table & t);        // tf32.cpp
 void steps(table & t);       // steps.cpp
 void chains(table & t);      // chains.cpp
 void nonfinite(table & t);   // nonfinite.cpp

@@ -182,41 +182,6 @@ void matrices(table & t) {
     }
 }
 
-// Both sources may be rounded to TF32, only one of them, or those of the product before.
-void tf32(table & t) {
-    enum leave { both, one, before };
-    struct product { const char * name; bool out; shape a, b; };
-    const product products[] = {
-        { "MUL_MAT",  false, { 64, 70, 1, 1 }, { 64, 45, 1, 1 } },
-        { "MUL_MAT",  false, { 64, 70, 2, 1 }, { 64, 45, 2, 1 } },
-        { "MUL_MAT",  false, { 64, 70, 2, 1 }, { 64, 45, 4, 3 } },
-        { "OUT_PROD", true,  { 70, 37, 1, 1 }, { 67, 37, 1, 1 } },
-        { "OUT_PROD", true,  { 70, 37, 2, 1 }, { 67, 37, 2, 1 } },
-        { "OUT_PROD", true,  { 70, 37, 2, 1 }, { 67, 37, 4, 3 } },
-    };
-    for (const product & p : products) {
-        for (leave l : { both, one, before }) {
-            const char * name = l == both ? "may-round-tf32-" : l == one ? "one-may-round-tf32-" : "after-tf32-";
-            op_case & c = t.add(p.name, name + std::to_string(p.b[2]) + "x" + std::to_string(p.b[3]), [=](builder & b) {
-                ggml_tensor * x = b.real(p.a);
-                ggml_tensor * y = b.real(p.b);
-                const auto multiply = p.out ? ggml_out_prod : ggml_mul_mat;
-                ggml_tensor * r = multiply(b.ctx, x, y);
-                ggml_prec_set_src(r, GGML_PREC_TF32, 0);
-                ggml_prec_set_src(r, l == one ? GGML_PREC_F32 : GGML_PREC_TF32, 1);
-                if (l == before) {
-                    b.next(r);
-                    return multiply(b.ctx, x, y);
-                }
-                return r;
-            });
-            c.max_nmse = l == both ? 1e-6 : 1e-10;
-            c.min_nmse = l == both ? 1e-9 : 0.0;
-            c.only     = "CUDA";
-        }
-    }
-}
-
 void tiles_of_quantized(table & t) {
     // More of a quantized source than a tile of CUDA's has, which is of 2 KiB here: tiles of several rows, of which the last one
     // has fewer, and of one row that is larger.
@@ -440,7 +405,6 @@ void no_such_experts(table & t) {
 
 void products(table & t) {
     matrices(t);
-    tf32(t);
     tiles_of_quantized(t);
     experts(t);
     lists_of_experts(t);

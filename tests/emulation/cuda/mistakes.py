@@ -6,6 +6,7 @@ from __future__ import annotations
 from .mistake import Mistake
 from .mistakes_attention import ATTENTION
 from .mistakes_chains import CHAINS
+from .mistakes_products import PRODUCTS
 from .mistakes_rows import ROWS
 
 __all__ = ["MISTAKES"]
@@ -52,19 +53,6 @@ MISTAKES = {
         case="SUM_SQR",
         said="written .* past the end of result",
         fast=True,
-    ),
-    "scratch memory that is not given back in reverse order": Mistake(
-        source="out-prod",
-        right=(
-            "    ggml_cuda_pool_alloc<T> src1_alloc(ctx.pool());\n"
-            "    ggml_cuda_pool_alloc<T> src0_alloc(ctx.pool());"
-        ),
-        wrong=(
-            "    ggml_cuda_pool_alloc<T> src0_alloc(ctx.pool());\n"
-            "    ggml_cuda_pool_alloc<T> src1_alloc(ctx.pool());"
-        ),
-        case="OUT_PROD/matrix-may-round-bf16",
-        said="pool_addr",
     ),
     "more threads than the launch bounds": Mistake(
         source="norm-back",
@@ -180,56 +168,6 @@ MISTAKES = {
         case="SOFT_MAX_BACK/rows",
         said="supports_op says yes",
     ),
-    # quantized sources by tiles
-    "the first tile alone": Mistake(
-        source="out-prod",
-        right="k0 < ne01; k0 += rows",
-        wrong="k0 < 1; k0 += rows",
-        case="OUT_PROD/tiles-q4_K",
-        said="normalized",
-    ),
-    "each tile instead of all before": Mistake(
-        source="out-prod",
-        right="k0 == 0 ? &beta : &one",
-        wrong="&beta",
-        case="OUT_PROD/tiles-q8_0",
-        said="normalized",
-    ),
-    "the first tile without what is there": Mistake(
-        source="out-prod",
-        right="k0 == 0 ? &beta : &one",
-        wrong="k0 == 0 ? std::array<float, 1>{ 0.0f }.data() : &one",
-        case="OUT_PROD/tiles-batch-transposed-added",
-        said="normalized",
-    ),
-    "a last tile that is whole": Mistake(
-        source="out-prod",
-        right="std::min(rows, ne01 - k0)",
-        wrong="rows",
-        case="OUT_PROD/tiles-q6_K",
-        said="normalized|is nan|is -nan|past the end",
-    ),
-    "the tiles of the first matrix": Mistake(
-        source="out-prod",
-        right=" + i02*nb02 + i03*nb03;",
-        wrong=" + i03*nb03;",
-        case="OUT_PROD/tiles-heads-contiguous",
-        said="normalized",
-    ),
-    "the products of the first of a group": Mistake(
-        source="out-prod",
-        right="const int64_t i2 = i02*dps2;",
-        wrong="const int64_t i2 = i02;",
-        case="OUT_PROD/tiles-heads-contiguous",
-        said="normalized|is nan|is -nan",
-    ),
-    "a whole block of 256 of MXFP4": Mistake(
-        source="convert",
-        right="dequantize_block_mxfp4<<<nb, 32, 0, stream>>>(vx, y, nb32);",
-        wrong="dequantize_block_mxfp4<<<nb, 32, 0, stream>>>(vx, y, 8*nb);",
-        case="OUT_PROD/mxfp4-480x38",
-        said="past the end of src0",
-    ),
     # where a slope jumps
     "no gradient at the lower bound": Mistake(
         source="unary-back",
@@ -289,30 +227,8 @@ MISTAKES = {
         case="REPEAT_BACK/scalar",
         said="normalized|past the end",
     ),
-    "TF32 by the permission of one source": Mistake(
-        source="cublas-rounding",
-        kernel="out-prod",
-        right="ggml_get_op_params_i32(product, 3) >= GGML_PREC_TF32",
-        wrong="true",
-        case="OUT_PROD/one-may-round-tf32-1x1",
-        said="normalized",
-    ),
-    "TF32 for the next matmul": Mistake(
-        source="cublas-rounding",
-        kernel="out-prod",
-        right="        set(false);",
-        wrong="",
-        case="OUT_PROD/after-tf32-1x1",
-        said="normalized",
-    ),
-    "the permission for TF32 left out": Mistake(
-        source="out-prod",
-        right="rounding(handle, dst, type);",
-        wrong="rounding(handle, dst, GGML_TYPE_BF16);",
-        case="OUT_PROD/may-round-tf32-4x3",
-        said="normalized",
-    ),
     **ATTENTION,
+    **PRODUCTS,
     **ROWS,
     **CHAINS,
 }

@@ -369,19 +369,4 @@ ROWS = {
         case="ACC/transposed",
         said=f"{WRONG}|{OUTSIDE}",
     ),
-    # matmuls in two parts
-    "rest of a long sum in the place of it": Mistake(
-        source="out-prod",
-        right="part == 0 ? &beta : &one, dst_d",
-        wrong="&beta, dst_d",
-        case="OUT_PROD/many-terms-may-round-bf16",
-        said=WRONG,
-    ),
-    "rest of the rows in the place of the first": Mistake(
-        source="ggml-cuda",
-        right="dst_ptr + i0*(cu_data_type",
-        wrong="dst_ptr + 0*(cu_data_type",
-        case="MUL_MAT/many-rows-may-round-bf16",
-        said=WRONG,
-    ),
 }
