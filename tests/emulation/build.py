@@ -244,12 +244,8 @@ _ALWAYS = (
 # what a kernel file needs of others to be run
 _WITH = {
     "convert": ("out-prod",),
-<<<<<<< HEAD
-    "fattn-back": ("acc", "binbcast", "cpy", "fattn-back-mma", "fattn-f32", "fill"),
-=======
     "cross-entropy-rows": ("out-prod",),
-    "fattn-back": ("acc", "cpy", "fattn-back-mma", "fattn-f32", "fill"),
->>>>>>> d20e086c (patches : f32 matmuls that may round to TF32 are split on CUDA as those in bf16)
+    "fattn-back": ("acc", "binbcast", "cpy", "fattn-back-mma", "fattn-f32", "fill"),
     "fattn-back-mma": ("acc", "cpy", "fattn-back", "fattn-f32", "fill"),
     "fattn-f32": ("binbcast", "cpy", "fattn", "fattn-back", "fattn-back-mma"),
     "fuse-attn": ("acc", "cpy", "fattn-back", "fattn-back-mma", "fattn-f32", "fill"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from pyggml.backend.headers import address
 from pyggml.backend.library import lib
 from pyggml.backend.op_names import op_name
 from pyggml.graph import checkpoint, recompute
+
+Made = tuple[pg.Graph, pg.Tensor, dict[str, pg.Tensor]]  # a graph, its loss, gradients
 
 
 @pytest.fixture
@@ -54,9 +57,7 @@ def counts(graph: pg.Graph) -> Counter[str]:
     return found
 
 
-def two_layers(
-    middle: Callable[[pg.Tensor], pg.Tensor], *more: pg.Tensor
-) -> tuple[pg.Graph, pg.Tensor, dict[str, pg.Tensor]]:
+def two_layers(middle: Callable[[pg.Tensor], pg.Tensor], *more: pg.Tensor) -> Made:
     """A loss of two matmuls with `middle` between them, and its gradients."""
     w, v = numbers(48, 32, seed=1, grad=True), numbers(40, 48, seed=2, grad=True)
     x = numbers(24, 32, seed=3)
@@ -73,7 +74,7 @@ def apart(ours: object, theirs: object) -> float:
     return float(np.linalg.norm(np.subtract(ours, theirs)) / np.linalg.norm(np.asarray(theirs)))
 
 
-def results(make: Callable[[], tuple[pg.Graph, pg.Tensor, dict[str, pg.Tensor]]]) -> list[object]:
+def results(make: Callable[[], Made]) -> list[object]:
     graph, loss, grads = make()
     graph.run()
     return [graph.read(loss).tolist(), *(g.tolist() for g in grads.values())]
@@ -155,31 +156,121 @@ def test_without_permission_nothing_is_rounded(rounds: Callable[[bool], None]) -
     assert counts(graph)["cast"] == 0
 
 
-@rounding
-@pytest.mark.parametrize("classes", [1000, 1100])
-def test_logits_of_many_classes(rounds: Callable[[bool], None], classes: int) -> None:
-    """Their rows are padded from 1,024 classes; the CPU leaves their gradient in f32."""
+def head(
+    classes: int,
+    precision: str,
+    *,
+    shape: tuple[int, ...] = (24,),
+    frozen: bool = False,
+    kept: bool = False,
+    twice: bool = False,
+) -> Made:
+    """Logits, their loss and gradients.
 
-    def make() -> tuple[pg.Graph, pg.Tensor, dict[str, pg.Tensor]]:
-        w = numbers(classes, 32, seed=1, grad=True)
-        x = numbers(24, 32, seed=2, grad=True)
-        labels = pg.tensor(np.arange(24, dtype=np.int32) * 40)
-        with pg.autocast("bf16"):
-            logits = ops.linear(x, w)
-        loss = ops.cross_entropy_rows(logits, labels).sum()
-        grads = {"w": pg.zeros(classes, 32), "x": pg.zeros(24, 32)}
-        graph = pg.Graph([loss], loss=loss, grads={w: grads["w"], x: grads["x"]}, overwrite=True)
-        return graph, loss, grads
+    Args:
+        classes: how many.
+        precision: of the matmuls.
+        shape: of the operand, but for its 32 columns.
+        frozen: without a gradient of the weight.
+        kept: with the logits as an output.
+        twice: with another loss of the same logits, whose gradients are added.
+    """
+    w = numbers(classes, 32, seed=1, grad=not frozen)
+    x = numbers(*shape, 32, seed=2, grad=True)
+    labels = pg.tensor(np.arange(24, dtype=np.int32) * 40)
+    with pg.autocast(precision):
+        logits = ops.linear(x, w)
+    rows = logits.reshape(24, classes)
+    loss = ops.cross_entropy_rows(rows, labels).sum()
+    if twice:
+        more = pg.tensor(np.arange(24, dtype=np.int32))
+        loss = loss + ops.cross_entropy_rows(rows, more).sum()
+    grads = {x: pg.zeros(*x.shape)}
+    if not frozen:
+        grads[w] = pg.zeros(*w.shape)
+    graph = pg.Graph([loss, logits] if kept else [loss], loss=loss, grads=grads, overwrite=True)
+    return graph, loss, {str(i): total for i, total in enumerate(grads.values())}
 
+
+def header_of(graph: pg.Graph, op: int) -> Any:
+    """Return the only header of an op."""
+    (found,) = (h for h in graph.headers if h.op == op)
+    return found
+
+
+LOGITS, GRADIENT = lib.GGML_OP_MUL_MAT, lib.GGML_OP_CROSS_ENTROPY_ROWS_BACK
+
+
+@pytest.mark.parametrize("precision", ["f32", "tf32", pytest.param("bf16", marks=rounding)])
+@pytest.mark.parametrize("classes", [1000, 1056, 1100])
+@pytest.mark.parametrize("shape", [(24,), (2, 12)])
+def test_logits_of_many_classes(
+    rounds: Callable[[bool], None], classes: int, precision: str, shape: tuple[int, ...]
+) -> None:
+    """Rows of 1,024 classes and more begin at multiples of 128 bytes, the gradient's over them.
+
+    The CPU writes no gradient in bf16: its copy is rounded.
+    """
     rounds(False)
-    expected = results(make)
+    expected = results(lambda: head(classes, precision, shape=shape))
     rounds(True)
-    graph, *_ = make()
-    rows = [h.nb[1] for h in graph.headers if h.op == lib.GGML_OP_MUL_MAT]
-    assert rows == [4 * 1152 if classes == 1100 else 4 * 1000]
+    graph, *_ = head(classes, precision, shape=shape)
+    logits, gradient = header_of(graph, LOGITS), header_of(graph, GRADIENT)
+    row = 4 * (1120 if classes == 1100 else classes)
+    assert [logits.nb[1], gradient.nb[1]] == [row, row]
+    assert gradient.data == logits.data
+    found = results(lambda: head(classes, precision, shape=shape))
+    if precision != "bf16":
+        assert found == expected
     # The CPU multiplies a bf16 matrix with f32 ones that it does not round.
-    for ours, theirs in zip(results(make), expected, strict=True):
+    for ours, theirs in zip(found, expected, strict=True):
         assert apart(ours, theirs) < 2**-8
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_gradient_of_logits_in_bf16(
+    rounds: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch, frozen: bool
+) -> None:
+    """Where the device writes it, also for a single matmul; nothing else is rounded for it."""
+    rounds(True)
+    monkeypatch.setattr(Device, "supports", lambda self, node: True)
+    # The CPU would not compute it: its memory is not planned.
+    monkeypatch.setattr(
+        pg.Graph, "_allocate", lambda self, _: setattr(self, "n_nodes", self._plan.n_nodes)
+    )
+    graph, *_ = head(1100, "bf16", frozen=frozen)
+    gradient = header_of(graph, GRADIENT)
+    assert (gradient.type, list(gradient.nb)[:2]) == (lib.GGML_TYPE_BF16, [2, 2 * 1152])
+    read = [h.src[1] for h in graph.headers if h.op == lib.GGML_OP_OUT_PROD]
+    assert len(read) == (1 if frozen else 2)
+    for each in read:
+        assert each.type == lib.GGML_TYPE_BF16
+        assert sorted(list(each.nb)[:2]) == [2, 2 * 1152]
+    assert counts(graph)["cast"] == (1 if frozen else 2)  # w, and x if it is multiplied twice
+
+
+@pytest.mark.parametrize(("precision", "row"), [("f32", 1100), ("tf32", 1120)])
+def test_logits_that_are_kept(rounds: Callable[[bool], None], precision: str, row: int) -> None:
+    """Their rows stay as they are, and their gradient's are padded for tensor cores alone."""
+    rounds(False)
+    expected = results(lambda: head(1100, precision, kept=True))
+    rounds(True)
+    graph, *_ = head(1100, precision, kept=True)
+    assert header_of(graph, LOGITS).nb[1] == 4 * 1100
+    assert header_of(graph, GRADIENT).nb[1] == 4 * row
+    assert results(lambda: head(1100, precision, kept=True)) == expected
+
+
+@pytest.mark.parametrize("precision", ["f32", "tf32", "bf16"])
+def test_gradient_of_logits_that_is_added_up(
+    rounds: Callable[[bool], None], precision: str
+) -> None:
+    """It is no operand of matmuls: it stays as it is."""
+    rounds(True)
+    graph, *_ = head(1100, precision, twice=True)
+    assert header_of(graph, LOGITS).nb[1] == 4 * 1120
+    for each in (h for h in graph.headers if h.op == GRADIENT):
+        assert (each.type, each.nb[1]) == (lib.GGML_TYPE_F32, 4 * 1100)
 
 
 def test_heads_are_rounded_once(rounds: Callable[[bool], None]) -> None:
