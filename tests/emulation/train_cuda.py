@@ -153,12 +153,14 @@ def main() -> int:
         models[f"llama {attention}"] = lambda config=llama: Llama(config)
     # its logits are large enough for the passes of a GPU
     long = GPT2Config(**{**SIZES, "vocab_size": 1100, "n_layer": 2}, n_head=2, attention="flash")
-    models["gpt2 with many words"] = lambda: GPT2(long)
+    many = "gpt2 with many words"
+    models[many] = lambda: GPT2(long)
     models["adapters on q4_K"] = adapted
     found = {}
     for name, make in models.items():
         found[name] = {}
-        for device, precision in (("cpu", None), ("cuda:0", None), ("cuda:0", "bf16")):
+        tf32 = (("cuda:0", "tf32"),) if name == many else ()
+        for device, precision in (("cpu", None), ("cuda:0", None), ("cuda:0", "bf16"), *tf32):
             pg.set_default_device(device)
             pg.seed(1)
             found[name][precision or device], left = train(make(), precision)

@@ -294,6 +294,27 @@ def test_chains_of_a_step_of_gpt2(harness: Any, dtype: str) -> None:
 @pytest.mark.slow
 @needs_cuda
 @pytest.mark.parametrize("dtype", ["f32", "tf32", "bf16"])
+def test_the_head_of_an_odd_number_of_classes(harness: Any, dtype: str) -> None:
+    """Tensor cores get whole vectors but for the last classes; in f32 it is one matmul each."""
+    vocab, rest = 1029, 5
+    spec = harness("model").Spec(**{**SMALL, "vocab": vocab}, dtype=dtype)
+    events = harness("traced_step").read(spec.to_dict(), EMULATED, fused=True, passes=True)
+    found = harness("launches").launches(events, vocab)
+    head = [one for one in found if one.part == "head" and one.op in ("MUL_MAT", "OUT_PROD")]
+    whole = 2 * BATCH * SEQ * EMBD * vocab
+    assert sum(one.operations for one in head) == 3 * whole
+    left = [one.operations for one in head if one.kind == "unaligned product"]
+    # the logits, and the gradient of what they are computed from
+    assert left == ([] if dtype == "f32" else 2 * [whole * rest // vocab])
+    (back,) = (e for e in events if e.get("node") == "CROSS_ENTROPY_ROWS_BACK")
+    assert back["result"]["type"] == ("bf16" if dtype == "bf16" else "f32")
+    over_logits = back["result"]["at"] == back["sources"][1]["at"]
+    assert over_logits == (dtype != "bf16")
+
+
+@pytest.mark.slow
+@needs_cuda
+@pytest.mark.parametrize("dtype", ["f32", "tf32", "bf16"])
 def test_a_step_of_a_small_model(harness: Any, dtype: str) -> None:
     spec = harness("model").Spec(**SMALL, dtype=dtype)
     counted, read = harness("launches"), harness("traced_step").read
