@@ -106,7 +106,7 @@ void many_classes(table & t) {
 // A head as a step has it: logits with padded rows, their gradient over them, and what is computed from it.
 void head(table & t) {
     for (int permissions : { 0, 2 }) {
-        op_case & c = t.add("CROSS_ENTROPY_ROWS_BACK", std::string("head-") + (permissions ? "may-round-tf32" : "f32"), nullptr);
+        op_case & c = t.add("OUT_PROD", std::string("head-") + (permissions ? "may-round-tf32" : "f32"), nullptr);
         const auto build = [=](builder & b, bool pad) {
             ggml_tensor * w = b.real({ 32, 1029, 1, 1 });
             ggml_tensor * x = b.real({ 32, 24, 1, 1 });

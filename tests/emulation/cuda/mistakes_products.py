@@ -173,7 +173,7 @@ PRODUCTS = {
         source="cross-entropy-rows",
         right="dst    + row*stride_d",
         wrong="dst    + row*nclasses",
-        case="CROSS_ENTROPY_ROWS_BACK/head-may-round-tf32",
+        case="OUT_PROD/head-may-round-tf32",
         said="normalized|is nan|is -nan",
     ),
 }
