@@ -8,6 +8,7 @@ from .mistakes_attention import ATTENTION
 from .mistakes_chains import CHAINS
 from .mistakes_products import PRODUCTS
 from .mistakes_rows import ROWS
+from .mistakes_tiles import TILES
 
 __all__ = ["MISTAKES"]
 
@@ -100,8 +101,8 @@ MISTAKES = {
     ),
     "too much shared memory": Mistake(
         source="fattn-back",
-        right="    __shared__ float w_s[FATTN_TRAIN_TILE*FATTN_TRAIN_PAD];",
-        wrong="    __shared__ float w_s[3*FATTN_TRAIN_TILE*FATTN_TRAIN_PAD];",
+        right="__align__(16) float w_s[C::n_tile];",
+        wrong="__align__(16) float w_s[3*C::n_tile];",
         case="FLASH_ATTN_EXT_BACK",
         said="static shared memory are too many",
     ),
@@ -229,6 +230,7 @@ MISTAKES = {
     ),
     **ATTENTION,
     **PRODUCTS,
+    **TILES,
     **ROWS,
     **CHAINS,
 }

@@ -112,8 +112,8 @@ ATTENTION = {
     ),
     "log-sums of another head and batch": Mistake(
         source="fattn-f32",
-        right="        if (l && tx == 0) {\n            l[((int64_t) b*p.n_head + h)",
-        wrong="        if (l && tx == 0) {\n            l[((int64_t) h*p.ne3 + b)",
+        right="if (l && C::col0() == 0) {\n            l[((int64_t) b*p.n_head + h)",
+        wrong="if (l && C::col0() == 0) {\n            l[((int64_t) h*p.ne3 + b)",
         case="FLASH_ATTN_EXT_BACK/kept-heads",
         said="normalized",
     ),
@@ -126,8 +126,8 @@ ATTENTION = {
     ),
     "only the first columns of a head made smaller": Mistake(
         source="fattn-f32",
-        right="acc[c][i][j] *= f;",
-        wrong="if (c == 0) acc[c][i][j] *= f;",
+        right="acc[i][j] *= f;",
+        wrong="if (j < C::n) acc[i][j] *= f;",
         case="FLASH_ATTN_EXT/d128-tiles",
         said="normalized",
     ),
@@ -175,8 +175,8 @@ ATTENTION = {
     ),
     "the mask of another head of the group": Mistake(
         source="fattn-back-mma",
-        right="mask_h = fattn_bf16_mask_of(mask, p, h, b);",
-        wrong="mask_h = fattn_bf16_mask_of(mask, p, h0, b);",
+        right="mask_h = fattn_train_mask_of(mask, p, h, b);",
+        wrong="mask_h = fattn_train_mask_of(mask, p, h0, b);",
         case="FLASH_ATTN_EXT_BACK/bf16-masks",
         said="normalized",
     ),
