@@ -203,6 +203,18 @@ _DEFINED = {
 }
 
 
+# What cuda/clocks.cpp takes: a call before each access to memory.
+_COUNTED = (
+    "-fsanitize=kernel-address",
+    "-fno-tree-sra",  # a vector is one access
+    *(
+        word
+        for name in ("instrumentation-with-call-threshold", "stack", "globals")
+        for word in ("--param", f"asan-{name}=0")
+    ),
+)
+
+
 def _flags(name: str) -> tuple[str, ...]:
     return (*_CUDA, f"-D__CUDA_ARCH__={_ARCH.get(name, 600)}", *_DEFINED.get(name, ()))
 
@@ -457,6 +469,26 @@ class Builder:
         objects = self._harness() + [self._kernel(other) for other in sorted(others)]
         objects.append(self._object(source, (*_flags(name), include)))
         return self._link(folder / "changed", objects)
+
+    def counted(self, texts: dict[str, str], what: str = "as it is") -> Path:
+        """A harness that says how long shared memory takes for each kernel.
+
+        Args:
+            texts: of the only kernel files that it has, by name.
+            what: names them, as in `changed`.
+        """
+        others = {*_ALWAYS, *(more for name in texts for more in _WITH.get(name, ()))} - {*texts}
+        objects = [*self._harness(), *self._own("cuda/clocks")]
+        objects += [self._kernel(other) for other in sorted(others)]
+        folder = self.cache / "changed"
+        folder.mkdir(exist_ok=True)
+        stem = re.sub(r"\W+", "-", what)
+        for name, text in texts.items():
+            source = folder / f"{name}-{stem}.cu"
+            source.write_text(translate(text, f"{name}.cu"))
+            flags = (*_flags(name), *_COUNTED, f"-I{self.src / 'ggml-cuda'}")
+            objects.append(self._object(source, flags))
+        return self._link(self.cache / f"counted-{stem}", objects)
 
     def graphs(self, text: str | None = None, out: Path | None = None) -> Path:
         """The program that runs CUDA graphs; text: of another ggml-cuda.cu, linked as `out`."""

@@ -92,6 +92,15 @@ def test_kernel_agrees_with_the_cpu_too(harness: Path, op: str) -> None:
     assert not [line for line in lines if line.startswith("FAIL")]
 
 
+def text_of(kernel: str, header: str = "") -> str:
+    """The text of a kernel file, with that of a header where it is included."""
+    text = (CUDA / f"{kernel}.cu").read_text()
+    if header:
+        inner = (CUDA / f"{header}.cuh").read_text().replace("#pragma once", "")
+        text = text.replace(f'#include "{header}.cuh"', inner)
+    return text
+
+
 @pytest.mark.parametrize(
     "mistake",
     [pytest.param(name, marks=[] if m.fast else pytest.mark.slow) for name, m in MISTAKES.items()],
@@ -99,10 +108,7 @@ def test_kernel_agrees_with_the_cpu_too(harness: Path, op: str) -> None:
 def test_harness_sees_mistakes(builder: Builder, tmp_path: Path, mistake: str) -> None:
     m = MISTAKES[mistake]
     kernel = m.kernel or m.source
-    text = (CUDA / f"{kernel}.cu").read_text()
-    if m.kernel:  # the header's text goes where it is included
-        header = (CUDA / f"{m.source}.cuh").read_text().replace("#pragma once", "")
-        text = text.replace(f'#include "{m.source}.cuh"', header)
+    text = text_of(kernel, m.source if m.kernel else "")
     assert m.right in text, f"{m.source} has changed: this test must follow"
     program = builder.changed(kernel, text.replace(m.right, m.wrong), mistake, tmp_path)
     failed = [line for line in run(program, m.case) if line.startswith("FAIL")]

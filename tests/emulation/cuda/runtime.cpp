@@ -59,6 +59,7 @@ std::unique_ptr<guarded> dynamic_block;
 std::map<int, std::unique_ptr<guarded>> static_blocks;
 size_t static_size = 0;
 std::map<std::pair<std::string, size_t>, size_t> used_of_shared;
+void (* watched)(const char * kernel, bool is_first);
 
 // how far from its begin the block's dynamic shared memory has been written
 size_t written_of_dynamic() {
@@ -187,6 +188,9 @@ static void run_kernel(const char * kernel, const launch_config & c, const std::
             for (auto & s : static_blocks) {
                 wrong = wrong.empty() ? s.second->check() : wrong;
             }
+            if (watched) {
+                watched(kernel, b == turn[0]);
+            }
         } catch (const kernel_error & e) {
             wrong = e.what();
         }
@@ -210,6 +214,20 @@ void bound(int threads) {
     if (n > (unsigned) threads) {
         fail(std::to_string(n) + " threads exceed __launch_bounds__(" + std::to_string(threads) + ")");
     }
+}
+
+void watch_blocks(void (* after)(const char * kernel, bool is_first)) {
+    watched = after;
+}
+
+bool is_shared(const void * p) {
+    const auto within = [p](const guarded & g) { return g.data() <= p && p < (const char *) g.data() + g.size(); };
+    for (const auto & s : static_blocks) {
+        if (within(*s.second)) {
+            return true;
+        }
+    }
+    return dynamic_block && within(*dynamic_block);
 }
 
 void print_shared() {

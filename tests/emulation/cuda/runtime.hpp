@@ -19,6 +19,10 @@ void not_while_captured(const char * what);
 // what kernels have written of the dynamic shared memory that they asked for, a line each
 void print_shared();
 
+// clocks.cpp: what is called after each block of a kernel, and whether it is the first of its launch
+void watch_blocks(void (* after)(const char * kernel, bool is_first));
+bool is_shared(const void * p);
+
 // kernels and products of cuBLAS launched so far
 uint64_t launches();
 void     count_launch();
