@@ -162,8 +162,10 @@ class Tokenizer:
         backend, config = read_backend(file), read_config(file)
         try:
             return cls(backend, bos or config.get("bos_token"), eos or config.get("eos_token"))
+        except FormatError as error:
+            raise FormatError(f"{file}: {error}") from error
         except ValueError as error:
-            if bos or eos or isinstance(error, FormatError):
+            if bos or eos:
                 raise
             raise FormatError(f"{file.with_name('tokenizer_config.json')}: {error}") from error
 
