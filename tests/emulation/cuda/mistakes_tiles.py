@@ -76,9 +76,9 @@ TILES = {
         source="fattn-train-f32",
         right="d < a.d && r < b.n",
         wrong="r < b.n",
-        case="FLASH_ATTN_EXT/odd",
-        said="past the end|normalized|is nan|is -nan",
-        kernel="fattn-f32",
+        case="FLASH_ATTN_EXT_BACK/bf16-d36",
+        said="past the end",
+        kernel="fattn-back",
     ),
     "rows past the end of a matrix": Mistake(
         source="fattn-train-f32",
