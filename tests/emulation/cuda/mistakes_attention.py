@@ -388,8 +388,8 @@ ATTENTION = {
     ),
     "copies of bf16 wherever it begins": Mistake(
         source="fattn-train-bf16",
-        right="ggml_is_contiguous(t) && (uintptr_t) t->data % 16 == 0",
-        wrong="ggml_is_contiguous(t)",
+        right="(uintptr_t) t->data % 16 == 0 && t->view_offs % 16 == 0",
+        wrong="true",
         case="FLASH_ATTN_EXT_BACK/bf16-bf16-odd",
         said="no multiple of 16",
         kernel="fattn-back-mma",
