@@ -305,3 +305,31 @@ def test_heads_are_rounded_once(rounds: Callable[[bool], None]) -> None:
 
     (forward,) = (h for h in make(8) if h.op == lib.GGML_OP_FLASH_ATTN_EXT)
     assert [forward.src[i].type for i in range(3)] == [lib.GGML_TYPE_F32] * 3
+
+
+def test_heads_in_f32_stay_as_they_are(
+    rounds: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device may take k and v in bf16 where it computes attention in f32: all three, or none."""
+    supports = Device.supports
+
+    def takes(self: Device, node: Any) -> bool:
+        query = {lib.GGML_OP_FLASH_ATTN_EXT: 0, lib.GGML_OP_FLASH_ATTN_EXT_BACK: 1}.get(node.op)
+        rounded = query is not None and node.src[query].type != lib.GGML_TYPE_F32
+        return not rounded and supports(self, node)
+
+    monkeypatch.setattr(Device, "supports", takes)
+    rounds(True)
+    w = numbers(96, 32, seed=1, grad=True)
+    with pg.autocast("bf16"):
+        qkv = ops.linear(numbers(24, 32), w).reshape(1, 24, 6, 16)
+        heads = (qkv[:, :, i : i + 2].permute(0, 2, 1, 3) for i in (0, 2, 4))
+        loss = ops.flash_attn_ext(*heads, scale=0.25).square().sum()
+    graph = pg.Graph([loss], loss=loss, grads={w: pg.zeros(96, 32)}, overwrite=True)
+    attention = [h for h in graph.headers if "FLASH" in op_name(h)]
+    assert len(attention) == 2
+    for header in attention:
+        read = [header.src[i] for i in range(4) if header.src[i]]
+        assert {each.type for each in read} == {lib.GGML_TYPE_F32}
+    assert all(h.type == lib.GGML_TYPE_F32 for h in graph.headers if h.op == lib.GGML_OP_VIEW)
+    graph.run()

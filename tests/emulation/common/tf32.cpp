@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Cases of products whose f32 sources may be rounded to TF32.
+// Cases of products whose f32 sources may be rounded to TF32, and of results with padded rows.
 #include "cases.hpp"
 
 #include <string>
@@ -131,12 +131,34 @@ void head(table & t) {
     }
 }
 
+// Logits of weights in other types, as of a model that is only adapted.
+void padded_rows(table & t) {
+    for (ggml_type type : { GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q8_0 }) {
+        for (ggml_prec prec : { GGML_PREC_F32, GGML_PREC_BF16 }) {
+            const std::string name = std::string("padded-") + ggml_type_name(type) + (prec == GGML_PREC_F32 ? "" : "-may-round");
+            const auto build = [=](builder & b, bool pad) {
+                ggml_tensor * w = b.real({ 32, 1029, 1, 1 }, -1.0f, 1.0f, layout::contiguous, type);
+                ggml_tensor * p = ggml_mul_mat(b.ctx, w, b.real({ 32, 24, 1, 1 }));
+                ggml_prec_set_src(p, prec, 0);
+                ggml_prec_set_src(p, prec, 1);
+                return pad ? padded(p) : p;
+            };
+            op_case & c = t.add("MUL_MAT", name, [=](builder & b) { return build(b, true); });
+            c.on_cpu    = [=](builder & b) { return build(b, false); };
+            c.max_nmse  = 2e-5;
+            c.supported = !ggml_is_quantized(type); // other kernels compute those
+            c.only      = "CUDA";
+        }
+    }
+}
+
 } // namespace
 
 void tf32(table & t) {
     permissions(t);
     many_classes(t);
     head(t);
+    padded_rows(t);
 }
 
 } // namespace emu

@@ -8,6 +8,20 @@ from .mistake import Mistake
 __all__ = ["PRODUCTS"]
 
 PRODUCTS = {
+    "rows of logits without the gaps between them": Mistake(
+        source="ggml-cuda",
+        right="prefer_f32_output = has_gaps || cc",
+        wrong="prefer_f32_output = cc",
+        case="MUL_MAT/padded-f16",
+        said="normalized|past the end|is nan|is -nan",
+    ),
+    "gaps between the rows of results of quantized weights": Mistake(
+        source="ggml-cuda",
+        right="!ggml_is_contiguous(op) && (ggml_is_quantized(a->type) || ",
+        wrong="!ggml_is_contiguous(op) && (",
+        case="MUL_MAT/padded-q8_0",
+        said="supports_op says yes",
+    ),
     "scratch memory that is not given back in reverse order": Mistake(
         source="out-prod",
         right=(

@@ -9,7 +9,14 @@ from ...backend.headers import address, own_header
 from ...backend.library import lib
 from ..plan import Plan
 
-__all__ = ["MATMULS", "Reader", "read_instead", "rounded_slots", "set_strides"]
+__all__ = [
+    "MATMULS",
+    "Reader",
+    "computes_rounded",
+    "read_instead",
+    "rounded_slots",
+    "set_strides",
+]
 
 # An op, and the slot of one of its operands.
 Reader = tuple[Any, int]
@@ -43,6 +50,21 @@ def rounded_slots(ptr: Any, level: int) -> range:
         for i in slots
     )
     return slots if may else range(0)
+
+
+def computes_rounded(plan: Plan, ptr: Any) -> bool:
+    """Return True if the device computes an op with all operands that may be rounded in bf16."""
+    slots, _ = _ROUNDED[ptr.op]
+    found = {address(ptr.src[i]): ptr.src[i] for i in slots}.values()
+    before = [(each, list(each.nb), each.view_offs) for each in found]
+    for each, strides, offset in before:
+        each.type, each.view_offs = lib.GGML_TYPE_BF16, offset // 2
+        set_strides(each, [stride // 2 for stride in strides])
+    computes = plan.device.supports(ptr)
+    for each, strides, offset in before:
+        each.type, each.view_offs = lib.GGML_TYPE_F32, offset
+        set_strides(each, strides)
+    return computes
 
 
 def read_instead(

@@ -9,7 +9,7 @@ from ...backend.headers import MOVES, Memory, address, memory_of, operands, own_
 from ...backend.library import ffi, lib
 from ..plan import Plan
 from .logits import pad_logits, write_gradients
-from .operands import Reader, read_instead, rounded_slots
+from .operands import MATMULS, Reader, computes_rounded, read_instead, rounded_slots
 from .recompute import is_cheap
 from .updates import accesses
 
@@ -81,7 +81,10 @@ def _operands(plan: Plan) -> list[_Operand]:
     current: dict[tuple[Memory, int], _Operand] = {}
     found: list[_Operand] = []
     for ptr in plan.order:
-        for i in rounded_slots(ptr, lib.GGML_PREC_BF16):
+        slots = rounded_slots(ptr, lib.GGML_PREC_BF16)
+        if slots and ptr.op not in MATMULS and not computes_rounded(plan, ptr):
+            slots = range(0)  # attention in f32 all the same, though k and v alone could be in bf16
+        for i in slots:
             base = own_header(ptr.src[i])
             if not lib.ggml_is_contiguous(base):
                 continue
