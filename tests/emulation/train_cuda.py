@@ -33,18 +33,21 @@ def train(model: Any, precision: str | None) -> tuple[list[float], list[str]]:
     return losses, sorted(step.fallbacks)
 
 
-def adapted(kept: bool = True) -> Any:
-    """A Llama whose matrices are q4_K, with adapters on all of them that matter from the start.
+def adapted(kept: bool = True, dtype: str = "q4_K", words: int = 65) -> Any:
+    """A Llama whose matrices are frozen, with adapters on all of them that matter from the start.
 
     Args:
         kept: else they are what those stand for, in f32.
+        dtype: of the matrices.
+        words: that it knows.
     """
     import pyggml as pg
     from pyggml import nn
     from pyggml.models import Llama, LlamaConfig
 
     sizes = {**SIZES, "n_embd": 256, "n_ffn": 256, "n_head": 4, "n_kv_head": 2}
-    with nn.init.empty_weights("q4_K"):
+    sizes["vocab_size"] = words
+    with nn.init.empty_weights(dtype):
         model = Llama(LlamaConfig(**sizes, attention="flash"))
     rng = np.random.default_rng(2)
     for p in model.parameters():
@@ -156,6 +159,7 @@ def main() -> int:
     many = "gpt2 with many words"
     models[many] = lambda: GPT2(long)
     models["adapters on q4_K"] = adapted
+    models["adapters on f16 with many words"] = lambda: adapted(dtype="f16", words=1100)
     found = {}
     for name, make in models.items():
         found[name] = {}
