@@ -152,9 +152,10 @@ def test_chains_have_the_bits_of_their_ops(
 @pytest.mark.slow
 @pytest.mark.parametrize("gpu", ["rdna3", "cdna"])
 def test_products_that_may_round_are_f32_on_amd(harness: Path, gpu: str) -> None:
-    """Whole numbers that bf16 has, and sums that it has not."""
-    lines = run(harness, *WHOLE, PYGGML_EMULATED_AMD=gpu)
-    assert len(lines) == len(WHOLE)
+    """Whole numbers that bf16 has, and sums that it has not; also where rows have gaps."""
+    cases = (*WHOLE, "MUL_MAT/padded-f16", "MUL_MAT/padded-bf16")
+    lines = run(harness, *cases, PYGGML_EMULATED_AMD=gpu)
+    assert len(lines) == len(cases)
     assert not [line for line in lines if line.startswith("FAIL")]
 
 
@@ -375,7 +376,7 @@ def test_models_train_on_the_emulated_device(builder: Builder) -> None:
     assert adapters["bf16"] != adapters["cuda:0"]
     assert adapters["bf16"][0] == pytest.approx(exact[0], abs=2**-9)
     assert adapters["bf16"] == pytest.approx(exact, rel=2**-9)
-    # Both devices round activations to f16 for a matrix of f16; rows of logits have gaps.
+    # Both devices round activations to f16, 2^-11, for a matrix of f16.
     assert halves["fallbacks"] == []
     for found in (halves["cuda:0"], halves["bf16"]):
         assert found[0] == pytest.approx(halves["cpu"][0], abs=2**-9)

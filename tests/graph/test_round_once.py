@@ -265,10 +265,10 @@ def test_logits_that_are_kept(rounds: Callable[[bool], None], precision: str, ro
 def test_gradient_of_logits_that_is_added_up(
     rounds: Callable[[bool], None], precision: str
 ) -> None:
-    """It is no operand of matmuls: it stays as it is."""
+    """It is no operand of matmuls: it stays as it is, and so do the logits below it."""
     rounds(True)
     graph, *_ = head(1100, precision, twice=True)
-    assert header_of(graph, LOGITS).nb[1] == 4 * 1120
+    assert header_of(graph, LOGITS).nb[1] == 4 * 1100
     for each in (h for h in graph.headers if h.op == GRADIENT):
         assert (each.type, each.nb[1]) == (lib.GGML_TYPE_F32, 4 * 1100)
 

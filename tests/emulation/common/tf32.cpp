@@ -135,21 +135,33 @@ void head(table & t) {
 void padded_rows(table & t) {
     for (ggml_type type : { GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q8_0 }) {
         for (ggml_prec prec : { GGML_PREC_F32, GGML_PREC_BF16 }) {
-            const std::string name = std::string("padded-") + ggml_type_name(type) + (prec == GGML_PREC_F32 ? "" : "-may-round");
-            const auto build = [=](builder & b, bool pad) {
-                ggml_tensor * w = b.real({ 32, 1029, 1, 1 }, -1.0f, 1.0f, layout::contiguous, type);
-                ggml_tensor * p = ggml_mul_mat(b.ctx, w, b.real({ 32, 24, 1, 1 }));
-                ggml_prec_set_src(p, prec, 0);
-                ggml_prec_set_src(p, prec, 1);
-                return pad ? padded(p) : p;
-            };
-            op_case & c = t.add("MUL_MAT", name, [=](builder & b) { return build(b, true); });
-            c.on_cpu    = [=](builder & b) { return build(b, false); };
-            c.max_nmse  = 2e-5;
-            c.supported = !ggml_is_quantized(type); // other kernels compute those
-            c.only      = "CUDA";
+            for (int64_t rows : { 24, 12, 4 }) { // few rows are for kernels of ggml's own
+                const std::string name = std::string("padded-") + ggml_type_name(type) + (prec == GGML_PREC_F32 ? "" : "-may-round") +
+                    (rows == 24 ? "" : "-" + std::to_string(rows));
+                const auto build = [=](builder & b, bool pad) {
+                    ggml_tensor * w = b.real({ 32, 1029, 1, 1 }, -1.0f, 1.0f, layout::contiguous, type);
+                    ggml_tensor * p = ggml_mul_mat(b.ctx, w, b.real({ 32, rows, 1, 1 }));
+                    ggml_prec_set_src(p, prec, 0);
+                    ggml_prec_set_src(p, prec, 1);
+                    return pad ? padded(p) : p;
+                };
+                op_case & c = t.add("MUL_MAT", name, [=](builder & b) { return build(b, true); });
+                c.on_cpu    = [=](builder & b) { return build(b, false); };
+                c.max_nmse  = 2e-5;
+                c.supported = !ggml_is_quantized(type); // other kernels compute those
+                c.only      = "CUDA";
+            }
         }
     }
+    // gaps between matrices
+    op_case & c = t.add("MUL_MAT", "padded-matrices", [](builder & b) {
+        ggml_tensor * p = padded(ggml_mul_mat(b.ctx, b.real({ 32, 1029, 1, 1 }), b.real({ 32, 24, 3, 1 })));
+        p->nb[2] *= 2;
+        p->nb[3] = p->ne[2]*p->nb[2];
+        return p;
+    });
+    c.supported = false;
+    c.only      = "CUDA";
 }
 
 } // namespace

@@ -33,6 +33,10 @@ def pad_logits(plan: Plan, readers: dict[int, list[Any]]) -> None:
         kept = any(view.flags & lib.GGML_TENSOR_FLAG_OUTPUT for view in views)
         if kept or ptr.view_src != ffi.NULL or any(each.op not in _LOSSES for each in read):
             continue
+        # A gradient that keeps its rows would not lie over the logits.
+        gradients = [each for each in read if each.op == lib.GGML_OP_CROSS_ENTROPY_ROWS_BACK]
+        if not all(_matmuls_of(each, readers) for each in gradients):
+            continue
         strides = [list(view.nb) for view in views]
         for view in views:
             _pad_rows(view)

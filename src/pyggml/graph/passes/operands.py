@@ -53,7 +53,7 @@ def rounded_slots(ptr: Any, level: int) -> range:
 
 
 def computes_rounded(plan: Plan, ptr: Any) -> bool:
-    """Return True if the device computes an op with all operands that may be rounded in bf16."""
+    """Return True if a device computes an op with each operand that may be rounded in bf16."""
     slots, _ = _ROUNDED[ptr.op]
     found = {address(ptr.src[i]): ptr.src[i] for i in slots}.values()
     before = [(each, list(each.nb), each.view_offs) for each in found]

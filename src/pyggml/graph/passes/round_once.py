@@ -83,7 +83,7 @@ def _operands(plan: Plan) -> list[_Operand]:
     for ptr in plan.order:
         slots = rounded_slots(ptr, lib.GGML_PREC_BF16)
         if slots and ptr.op not in MATMULS and not computes_rounded(plan, ptr):
-            slots = range(0)  # attention in f32 all the same, though k and v alone could be in bf16
+            slots = range(0)  # the device would take k and v in bf16, but compute in f32
         for i in slots:
             base = own_header(ptr.src[i])
             if not lib.ggml_is_contiguous(base):
