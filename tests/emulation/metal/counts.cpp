@@ -133,17 +133,4 @@ void count_matrix(const void * p, size_t size) {
 
 } // namespace emu
 
-// what -fsanitize=kernel-address calls
-#define ACCESS(n) \
-    extern "C" void __asan_load##n##_noabort (const void * p) { emu::note(p, n, false); } \
-    extern "C" void __asan_store##n##_noabort(const void * p) { emu::note(p, n, true); }
-ACCESS(1)
-ACCESS(2)
-ACCESS(4)
-ACCESS(8)
-ACCESS(16)
-extern "C" void __asan_loadN_noabort (const void * p, size_t n) { emu::note(p, n, false); }
-extern "C" void __asan_storeN_noabort(const void * p, size_t n) { emu::note(p, n, true); }
-extern "C" void __asan_handle_no_return() {}
-extern "C" void __asan_before_dynamic_init(const void *) {}
-extern "C" void __asan_after_dynamic_init() {}
+#include "../common/accesses.hpp" // needs note
