@@ -72,6 +72,19 @@ def test_a_model_raises_on_what_it_cannot_do(bad, kind):
         step_of("gpt2", bad)
 
 
+@pytest.mark.parametrize(
+    ("options", "spares"),
+    [
+        ({}, False),
+        ({"checkpointing": "all"}, False),
+        ({"checkpointing": "auto"}, True),
+        ({"memory_limit": "1GB"}, True),
+    ],
+)
+def test_a_run_that_must_fit_spares_memory(options, spares):
+    assert make_trainer(**options).train_step.spares_memory is spares
+
+
 def totals():
     """What each choice takes for the tiny trainer, which has two blocks."""
     found = {}

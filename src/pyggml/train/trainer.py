@@ -208,7 +208,6 @@ class Trainer(Run):
             exchange=make_exchange(who, options, sharers, optimizer),
         )
         train_step.accumulates = options.accumulate > 1
-        train_step.spares_memory = options.memory_limit is not None
         super().__init__(
             model,
             optimizer,
@@ -229,6 +228,7 @@ class Trainer(Run):
         self._checkpoints = Checkpoints(self, folder)
         self._evaluator = Evaluator(self, sets, self.token_bytes, kind, functions)
         self._planner = MemoryPlanner(self, self._evaluator.check, free)
+        train_step.spares_memory = self._planner.must_fit
         self._utilization = Utilization(model, lambda: self.seq_len)
         self._has_ended = False  # a fit() came to the last step
         check_ranks(self, self._evaluator.sets)
