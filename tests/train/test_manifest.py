@@ -16,6 +16,7 @@ import pytest
 from pyggml.errors import FormatError
 from pyggml.train import load_checkpoint
 
+from ..io.test_atomic import dead_process, leftover
 from .test_checkpoint import save
 from .tiny import edit_state, make_trainer, same
 
@@ -54,6 +55,13 @@ def test_the_error_of_a_damaged_hash_shows_where_it_differs(tmp_path: Path) -> N
     assert found is not None
     assert found[1] != found[2]
     assert found[1][:63] == found[2][:63]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="asks whether a process lives")
+def test_a_checkpoint_whose_replacement_was_killed_is_read(tmp_path: Path) -> None:
+    path = save(tmp_path, 3)
+    path.rename(leftover(tmp_path, path.name, "old", dead_process()))
+    assert load_checkpoint(path).state.step == 3
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ...errors import FormatError
+from ...io import clean_stale
 from ...io.sealed import check_hash, read_sealed, seal
 from .folders import BEST, FILES, STATE, list_checkpoints, read_best, step_of
 from .state import check_record, typed
@@ -45,6 +47,8 @@ def read_manifest(path: Path, files: Collection[str] = FILES) -> dict[str, Any]:
         FormatError: a file is missing, damaged or not of the checkpoint; names it and the cause.
     """
     state = path / STATE
+    if not os.path.lexists(path):
+        clean_stale(path.parent)  # a killed process may have been about to replace it
     try:
         record = read_sealed(state)
     except FileNotFoundError:
