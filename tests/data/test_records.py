@@ -104,6 +104,14 @@ def test_rows_of_lists_generators_and_datasets() -> None:
     assert list(read_texts(Columns())) == [row["text"] for row in ROWS]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names that are any bytes")
+def test_a_parquet_file_whose_name_is_no_unicode(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9.parquet")
+    parquet(tmp_path / "a.parquet")
+    (tmp_path / "a.parquet").rename(path)
+    assert list(read_records(path)) == ROWS
+
+
 @pytest.fixture
 def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ... import checks
-from ...errors import FormatError, printable
+from ...errors import FormatError, OutOfMemoryError, printable
 from ..fingerprint import fingerprint
 from .crops import pillow
 
@@ -216,6 +216,7 @@ def read_image(path: str | os.PathLike[str], channels: int = 3) -> np.ndarray:
 
     Raises:
         FormatError: the file is missing or cannot be read.
+        OutOfMemoryError: its pixels have no room in the memory.
         ImportError: Pillow is not there.
 
     Example:
@@ -230,6 +231,10 @@ def read_image(path: str | os.PathLike[str], channels: int = 3) -> np.ndarray:
         raise FormatError(f"read_image: {file}: no such file")
     try:
         return _read(file, channels)
+    except MemoryError as error:
+        raise OutOfMemoryError(
+            f"read_image: {file}: no memory for its pixels: make the image smaller"
+        ) from error
     except Exception as error:
         cause = str(error).replace(str(file), file.name) or type(error).__name__
         raise FormatError(f"read_image: {file}: cannot be read: {cause}") from error

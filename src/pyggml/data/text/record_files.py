@@ -13,7 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from ...errors import FormatError, shown
+from ...errors import FormatError, OutOfMemoryError, shown
 from ...io.regular import open_regular, open_unpacked
 
 __all__ = ["RECORD_SUFFIXES", "Record", "is_records", "read_file"]
@@ -179,11 +179,17 @@ def _parquet(path: Path) -> Iterator[_Row]:
         ) from error
     number = 0
     try:
-        with ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=_PARQUET_ROWS):
+        # Opened here: pyarrow takes no name that is not UTF-8.
+        with open_regular(path) as opened, ParquetFile(opened, pre_buffer=False) as file:
+            for batch in file.iter_batches(batch_size=_PARQUET_ROWS, use_threads=False):
                 for row in batch.to_pylist():
                     yield Record(f"{path}: row {number}", row)
                     number += 1
+    except MemoryError as error:
+        raise OutOfMemoryError(
+            f"read_records: {path}: row {number}: no memory for {_PARQUET_ROWS:,} rows at once:"
+            f" {error}; convert the file to JSONL"
+        ) from error
     except (ArrowException, OSError, UnicodeError) as error:
         raise FormatError(
             f"read_records: {path}: row {number}: not a Parquet file, or damaged: {error}"
