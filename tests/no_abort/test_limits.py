@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -70,3 +71,83 @@ assert any("could not be started" in text for text in messages), messages
 print("fewer")
 """
     assert script(LIMIT + THREADS + text) == "fewer\n"
+
+
+TOKENIZER = """
+from pyggml.data import Tokenizer
+text = "the quick brown fox " * 100_000
+chars = Tokenizer.chars([text])
+ids = list(range(4)) * 200_000
+call = {
+    "encode": lambda: chars.encode(text),
+    "encode_documents": lambda: chars.encode_documents([text]),
+    "decode": lambda: chars.decode(ids),
+    "train_bpe": lambda: Tokenizer.train_bpe([text], 300),
+}["CALL"]
+"""
+
+
+@pytest.mark.parametrize("mb", [2, 60])
+@pytest.mark.parametrize("call", ["encode", "encode_documents", "decode", "train_bpe"])
+def test_texts_that_the_memory_has_no_room_for(call: str, mb: int) -> None:
+    """The library of the tokenizers ends the process when an allocation fails."""
+    text = """
+limit(MB * 2**20)
+try:
+    call()
+except MemoryError:
+    print("refused")
+"""
+    assert script(LIMIT + (TOKENIZER + text).replace("CALL", call).replace("MB", str(mb))) == (
+        "refused\n"
+    )
+
+
+def test_a_tokenizer_without_threads() -> None:
+    text = """
+import logging
+messages = []
+class Keep(logging.Handler):
+    def emit(self, record):
+        messages.append(record.getMessage())
+logging.getLogger("pyggml.data").addHandler(Keep())
+if os.getuid() == 0:  # whom the limit does not bind
+    os.setgid(54322)
+    os.setuid(54322)
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+tokenizer = Tokenizer.train_bpe([text], 300)
+assert len(tokenizer.encode_documents([text])) > 100_000
+assert any("no threads" in message for message in messages), messages
+print("one")
+"""
+    assert script(LIMIT + TOKENIZER.replace("CALL", "encode") + text) == "one\n"
+
+
+@pytest.mark.parametrize("kind", ["png", "parquet"])
+def test_files_that_the_memory_has_no_room_for(kind: str, tmp_path: Path) -> None:
+    """The file is whole; the error is of the memory."""
+    pytest.importorskip("PIL" if kind == "png" else "pyarrow")
+    file = tmp_path / f"large.{kind}"
+    if kind == "png":
+        from PIL import Image
+
+        Image.new("RGB", (3000, 3000)).save(file)
+    else:
+        import pyarrow
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({"text": ["fox " * 5000] * 2000}), file)
+    text = """
+from pyggml.data import read_image, read_records
+def read():
+    return read_image("FILE") if "FILE".endswith("png") else list(read_records("FILE"))
+import PIL.Image, pyarrow.parquet
+limit(4 * 2**20)
+try:
+    read()
+except MemoryError as error:
+    print("FILE" in str(error))
+"""
+    need = "import PIL.Image" if kind == "png" else "import pyarrow.parquet"
+    text = text.replace("import PIL.Image, pyarrow.parquet", need).replace("FILE", str(file))
+    assert script(LIMIT + text) == "True\n"

@@ -14,7 +14,7 @@ import numpy as np
 from ... import checks
 from ...errors import FormatError
 from .chunks import Chunk, check_unicode, describe
-from .training import guarded
+from .library import ENCODED, guarded, start_threads
 from .vocabulary import (
     Charsmap,
     Special,
@@ -93,13 +93,13 @@ class Encoder:
         self._check_bytes(who, Chunk(text), self._added if parse_special else ())
         if self._special is None:
             backend = self._parser() if parse_special else self._backend
-            with guarded(who):
+            with guarded(who, ENCODED * len(text)):
                 encoding = backend.encode(text, add_special_tokens=add_special)
             if self._drops:
                 self._check_covered(who, Chunk(text), encoding)
             return list(encoding.ids)
         head, tail = self.ends() if add_special else ([], [])
-        with guarded(who):
+        with guarded(who, ENCODED * len(text)):
             ids = self._encode_parts(who, [Chunk(text)], parse_special)[0]
         return [*head, *ids, *tail]
 
@@ -190,7 +190,9 @@ class Encoder:
         parts = [np.zeros(0, dtype)]
         ends: list[int] = []
         total = 0
-        with guarded(f"{who}: {batch[0].source}" if batch[0].source else who):
+        start_threads()
+        needs = ENCODED * sum(len(chunk.text) for chunk in batch)
+        with guarded(f"{who}: {batch[0].source}" if batch[0].source else who, needs):
             found = self._encode_plain(who, batch)
         for chunk, some in zip(batch, found, strict=True):
             ids = [*(head if chunk.starts else ()), *some, *(tail if chunk.ends else ())]

@@ -18,9 +18,10 @@ from ...io.gguf import read_gguf
 from . import vocabulary as gguf
 from .chunks import Chunk, cut
 from .encoding import Encoded, Encoder
+from .library import DECODED, guarded, library
 from .stream import StreamDecoder
 from .tokenizer_files import read_backend, read_config, write_config
-from .training import END_OF_TEXT, characters, guarded, library, train
+from .training import END_OF_TEXT, characters, train
 
 if TYPE_CHECKING:
     import tokenizers
@@ -218,7 +219,7 @@ class Tokenizer:
         try:
             with guarded("Tokenizer.from_gguf_metadata"):
                 vocabulary = gguf.from_gguf(metadata)
-        except FormatError:
+        except (FormatError, MemoryError):
             raise
         except Exception as error:  # the library raises bare Exception
             raise FormatError(f"Tokenizer.from_gguf_metadata: {error}") from error
@@ -345,7 +346,7 @@ class Tokenizer:
         numbers = [self.check_id(who, number) for number in checks.items(who, "ids", ids)]
         known = [number for number in numbers if number < self.vocab_size]
         parts: list[str] = []
-        with guarded(who):
+        with guarded(who, DECODED * len(known)):
             for literal, run in itertools.groupby(known, self.literal_ids.__contains__):
                 shown = [n for n in run if not (skip_special and n in self.special_ids)]
                 if literal:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import FormatError, shown
 from ...io.atomic import atomic_write
 from ...io.regular import read_regular
-from .training import guarded, library
+from .library import READ, guarded, library
 
 if TYPE_CHECKING:
     import tokenizers
@@ -40,9 +40,9 @@ def read_backend(file: Path) -> tokenizers.Tokenizer:
         raise FormatError(f"Tokenizer.from_file: {file}: not UTF-8 at {error.start}") from error
     _check_ids(file, text)
     try:
-        with guarded(f"Tokenizer.from_file: {file}"):
+        with guarded(f"Tokenizer.from_file: {file}", READ * len(text)):
             backend: tokenizers.Tokenizer = library().Tokenizer.from_str(text)
-    except (ImportError, FormatError):
+    except (ImportError, FormatError, MemoryError):
         raise
     except Exception as error:  # the library raises bare Exception
         raise FormatError(

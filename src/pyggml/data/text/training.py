@@ -3,53 +3,26 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ... import checks
-from ...errors import FormatError
 from .chunks import check_unicode, cut
+from .library import TRAINED, guarded, library, reserve, start_threads
 from .vocabulary import build, byte_alphabet
 
 if TYPE_CHECKING:
     import tokenizers
 
-__all__ = ["END_OF_TEXT", "characters", "guarded", "library", "train"]
+__all__ = ["END_OF_TEXT", "characters", "train"]
 
 END_OF_TEXT = "<|endoftext|>"
 """The token that ends a document."""
 # The library sets memory aside for as many before it looks at the text.
 _SIZE_MAX = 10**6
-
-
-def library() -> Any:
-    """Return the package `tokenizers`."""
-    try:
-        import tokenizers
-    except ImportError as error:
-        cure = 'pip install "pyggml[cli]"'
-        raise ImportError(f"Tokenizer: needs the package tokenizers; {cure}") from error
-    return tokenizers
-
-
-@contextmanager
-def guarded(who: str) -> Iterator[None]:
-    """Raise a FormatError where the library panics; what it raises is no `Exception`.
-
-    A pattern of a tokenizer file that takes too many steps on a text is the usual reason.
-
-    Args:
-        who: the caller, for messages.
-    """
-    try:
-        yield
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":
-            raise
-        raise FormatError(
-            f"{who}: the tokenizers library gave up: {error}; use another tokenizer"
-        ) from None
+# Texts that it reads before it counts their words.
+_TEXTS = 256
 
 
 def _documents(who: str, texts: Any) -> Iterator[str]:
@@ -87,10 +60,20 @@ def train(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
         show_progress=False,
     )
     # Chunks have the words of the whole; the library's memory grows with the longest text.
-    texts = (chunk.text for document in _documents(who, texts) for chunk in cut([document]))
+    start_threads()
     with guarded(who):
-        backend.train_from_iterator(texts, trainer)
+        backend.train_from_iterator(_chunks(who, texts), trainer)
     return backend
+
+
+def _chunks(who: str, texts: Any) -> Iterator[str]:
+    """Go through the parts of documents, as long as there is memory for the library."""
+    read: deque[int] = deque(maxlen=_TEXTS)
+    for document in _documents(who, texts):
+        for chunk in cut([document]):
+            read.append(len(chunk.text))
+            reserve(who, TRAINED * sum(read))
+            yield chunk.text
 
 
 def characters(texts: Iterable[str]) -> tokenizers.Tokenizer:
