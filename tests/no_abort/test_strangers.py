@@ -125,6 +125,55 @@ def test_a_tokenizer_takes_memory_for_its_tokens_and_not_for_their_numbers(
     assert len(tokenizer.to_gguf_metadata()["tokenizer.ggml.tokens"]) == 50_001
 
 
+def replace(old: str, new: str, kind: str = "String") -> dict[str, object]:
+    return {"type": "Replace", "pattern": {kind: old}, "content": new}
+
+
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+
+
+@pytest.mark.parametrize(
+    ("field", "steps"),
+    [
+        ("normalizer", [replace("a", "aa")] * 40),
+        ("normalizer", [replace("a", "b" * 20_000)]),
+        ("normalizer", [replace("", "ab", "Regex")] * 10),
+        ("normalizer", [{"type": "Prepend", "prepend": "a" * 2000}]),
+        ("normalizer", [{"type": "ByteLevel"}] * 30),
+        ("pre_tokenizer", [BYTES] * 30),
+        ("decoder", [replace("a", "aa")] * 40),
+    ],
+)
+def test_a_tokenizer_makes_no_endless_text_of_a_letter(
+    tmp_path: Path, field: str, steps: list[dict[str, object]]
+) -> None:
+    content = json.loads(Tokenizer.chars(["abc"]).to_json())
+    name = {"pre_tokenizer": "pretokenizers"}.get(field, field + "s")
+    content[field] = {"type": "Sequence", name: steps}
+    (tmp_path / "t.json").write_text(json.dumps(content))
+    with pytest.raises(FormatError, match=rf"t\.json: {field}: its steps .* 1,000 characters"):
+        Tokenizer.from_file(tmp_path / "t.json")
+
+
+def test_a_sequence_of_another_type_is_one_to_the_library(tmp_path: Path) -> None:
+    content = json.loads(Tokenizer.chars(["abc"]).to_json())
+    content["normalizer"] = {"type": "None", "normalizers": [replace("a", "aa")] * 40}
+    (tmp_path / "t.json").write_text(json.dumps(content))
+    with pytest.raises(FormatError, match="normalizer: its steps"):
+        Tokenizer.from_file(tmp_path / "t.json")
+
+
+def test_a_tokenizer_may_make_a_text_somewhat_longer(tmp_path: Path) -> None:
+    content = json.loads(Tokenizer.chars(["abc "]).to_json())
+    content["normalizer"] = {
+        "type": "Sequence",
+        "normalizers": [{"type": "Prepend", "prepend": "a"}, replace(" ", "bb"), {"type": "NFKC"}],
+    }
+    (tmp_path / "t.json").write_text(json.dumps(content))
+    tokenizer = Tokenizer.from_file(tmp_path / "t.json")
+    assert tokenizer.decode(tokenizer.encode("c c")) == "acbbc"
+
+
 def test_an_index_names_files_beside_it_only(tmp_path: Path) -> None:
     save_safetensors(tmp_path / "secret.safetensors", {"x": np.ones(2)})
     folder = tmp_path / "model"

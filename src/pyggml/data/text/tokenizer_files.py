@@ -12,6 +12,7 @@ from ...errors import FormatError, shown
 from ...io.atomic import atomic_write
 from ...io.regular import read_regular
 from .library import READ, guarded, library
+from .vocabulary import check_growth
 
 if TYPE_CHECKING:
     import tokenizers
@@ -32,22 +33,27 @@ def read_backend(file: Path) -> tokenizers.Tokenizer:
     Raises:
         FormatError: the file is missing, or is not a tokenizer.
     """
+    who = f"Tokenizer.from_file: {file}"
     try:
         text = read_regular(file).decode()
     except OSError as error:
-        raise FormatError(f"Tokenizer.from_file: {file}: {error.strerror}") from error
+        raise FormatError(f"{who}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise FormatError(f"Tokenizer.from_file: {file}: not UTF-8 at {error.start}") from error
-    _check_ids(file, text)
+        raise FormatError(f"{who}: not UTF-8 at {error.start}") from error
     try:
-        with guarded(f"Tokenizer.from_file: {file}", READ * len(text)):
-            backend: tokenizers.Tokenizer = library().Tokenizer.from_str(text)
-    except (ImportError, FormatError, MemoryError):
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{who}: not a JSON file: {error}") from error
+    _check_ids(who, content)
+    parse = library().Tokenizer.from_str
+    try:
+        with guarded(who, READ * len(text)):
+            check_growth(who, content)
+            backend: tokenizers.Tokenizer = parse(text)
+    except (FormatError, MemoryError):
         raise
     except Exception as error:  # the library raises bare Exception
-        raise FormatError(
-            f"Tokenizer.from_file: {file}: not a file of the tokenizers library: {error}"
-        ) from error
+        raise FormatError(f"{who}: not a file of the tokenizers library: {error}") from error
     return backend
 
 
@@ -87,12 +93,8 @@ def write_config(file: Path, bos: str | None, eos: str | None) -> None:
         handle.write(json.dumps(config, indent=2, ensure_ascii=False) + "\n")
 
 
-def _check_ids(file: Path, text: str) -> None:
+def _check_ids(who: str, content: Any) -> None:
     """Raise on a token number far beyond the number of tokens; the library checks the rest."""
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"Tokenizer.from_file: {file}: not a JSON file: {error}") from error
     model = content.get("model") if isinstance(content, dict) else None
     vocab = model.get("vocab") if isinstance(model, dict) else None
     added = content.get("added_tokens") if isinstance(content, dict) else None
@@ -107,6 +109,6 @@ def _check_ids(file: Path, text: str) -> None:
     largest = max(numbers, default=0)
     if largest - len(numbers) > _HOLES_MAX:
         raise FormatError(
-            f"Tokenizer.from_file: {file}: {numbers[largest]}: a token's number must be at most"
-            f" {_HOLES_MAX:,} above the number of tokens, {len(numbers):,}; got {largest:,}"
+            f"{who}: {numbers[largest]}: a token's number must be at most {_HOLES_MAX:,} above the"
+            f" number of tokens, {len(numbers):,}; got {largest:,}"
         )

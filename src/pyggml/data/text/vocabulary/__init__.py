@@ -4,6 +4,7 @@
 from .bpe import build, byte_alphabet, cuttable, is_byte_level
 from .charsmap import Charsmap
 from .gguf import Vocabulary, from_gguf, to_gguf
+from .growth import check_growth
 from .special import END_NAMES, Special, split_special
 from .ugm import coder
 
@@ -14,6 +15,7 @@ __all__ = [
     "Vocabulary",
     "build",
     "byte_alphabet",
+    "check_growth",
     "coder",
     "cuttable",
     "from_gguf",

@@ -14,8 +14,10 @@ import numpy as np
 
 from ....errors import FormatError
 
-__all__ = ["Charsmap"]
+__all__ = ["TEXT_MAX", "Charsmap"]
 
+TEXT_MAX = 64
+"""Characters that may become of one: Unicode's compatibility forms have up to 18."""
 # The longest key of known tables has 18 bytes.
 _DEPTH_MAX = 64
 _KEYS_MAX = 1 << 20
@@ -130,6 +132,9 @@ def _text(texts: bytes, at: int) -> str:
     if end < 0:
         raise FormatError(f"its text at {at} does not end within {len(texts)} bytes")
     try:
-        return texts[at:end].decode()
+        text = texts[at:end].decode()
     except UnicodeDecodeError:
         raise FormatError(f"its text at {at} is not UTF-8") from None
+    if len(text) > TEXT_MAX:
+        raise FormatError(f"its text at {at} may have {TEXT_MAX} characters; got {len(text):,}")
+    return text
