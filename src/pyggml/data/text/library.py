@@ -52,10 +52,10 @@ def library() -> Any:
 
 @contextmanager
 def guarded(who: str, needs: int = 0) -> Iterator[None]:
-    """Let the library work only where there is memory; raise a FormatError where it panics.
+    """Let the library work only where there is memory; raise a FormatError where it gives up.
 
-    A pattern of a tokenizer file that takes too many steps on a text is the usual reason of a
-    panic, which is no `Exception`.
+    It raises a bare `Exception`, such as for a letter without a token, and panics, which is no
+    `Exception`, such as on a pattern that takes too many steps on a text.
 
     Args:
         who: the caller, for messages.
@@ -65,7 +65,7 @@ def guarded(who: str, needs: int = 0) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if not _is_panic(error):
+        if type(error) is not Exception and not _is_panic(error):
             raise
         raise FormatError(
             f"{who}: the tokenizers library gave up: {error}; use another tokenizer"

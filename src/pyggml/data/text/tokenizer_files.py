@@ -46,14 +46,12 @@ def read_backend(file: Path) -> tokenizers.Tokenizer:
         raise FormatError(f"{who}: not a JSON file: {error}") from error
     _check_ids(who, content)
     parse = library().Tokenizer.from_str
-    try:
-        with guarded(who, READ * len(text)):
-            check_growth(who, content)
+    with guarded(who, READ * len(text)):
+        check_growth(who, content)
+        try:
             backend: tokenizers.Tokenizer = parse(text)
-    except (FormatError, MemoryError):
-        raise
-    except Exception as error:  # the library raises bare Exception
-        raise FormatError(f"{who}: not a file of the tokenizers library: {error}") from error
+        except Exception as error:
+            raise FormatError(f"{who}: not a file of the tokenizers library: {error}") from error
     return backend
 
 
