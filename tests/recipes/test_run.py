@@ -83,18 +83,45 @@ def test_a_folder_moved_in_mid_run_is_not_said_to_be_whole(tmp_path, at):
     assert LLMRun.resume(there).trainer.step == 2
 
 
-@pytest.mark.parametrize(("name", "value"), [("lr", 0.003), ("clip", 0.5)])
-def test_an_option_that_changed_in_the_record_is_told(tmp_path, name, value):
-    train_llm(artifact_dir=tmp_path, **SMALL)
-    path = tmp_path / "config.json"
-    record, notes = json.loads(path.read_text()), []
-    LLMRun.resume(tmp_path, {"steps": 8, "save_every": 3}, note=notes.append).artifact.release()
-    assert not any(str(path) in line for line in notes)
-    record["train"]["trainer"][name] = value
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of a finished run, of which each test takes a copy."""
+    folder = tmp_path_factory.mktemp("trained")
+    train_llm(artifact_dir=folder, **SMALL)
+    return folder
+
+
+def edited(trained, folder, part, name, value):
+    """A copy of the run, in whose record an option is another."""
+    path = shutil.copytree(trained, folder / "run") / "config.json"
+    record = json.loads(path.read_text())
+    assert name in record["train"][part]
+    record["train"][part][name] = value
     path.write_text(json.dumps(record))
-    LLMRun.resume(tmp_path, note=notes.append)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("trainer", "lr", 0.003), ("trainer", "clip", 0.5), ("optimizer", "weight_decay", 0.3),
+        ("optimizer", "no_decay", ["*"]), ("optimizer", "optimizer_options", {"eps": 0.1}),
+    ],
+)  # fmt: skip
+def test_an_option_that_changed_in_the_record_is_told(trained, tmp_path, part, name, value):
+    path, notes = edited(trained, tmp_path, part, name, value), []
+    LLMRun.resume(path.parent, {"save_every": 3}, note=notes.append).artifact.release()
     (told,) = [line for line in notes if str(path) in line]
-    assert re.search(rf"`{name}` was .* in .*step-000006 and is {value} in .*config.json", told)
+    now = re.escape(str(value))
+    assert re.search(rf"`{name}` was .* in .*step-000006 and is {now} in .*config.json", told)
+
+
+def test_an_option_that_is_given_is_not_taken_for_an_edit(trained, tmp_path):
+    path, notes = shutil.copytree(trained, tmp_path / "run"), []
+    changes = {"steps": 8, "save_every": 3, "weight_decay": 0.3}
+    LLMRun.resume(path, changes, note=notes.append).artifact.release()
+    assert not any(str(path) in line for line in notes)
+    assert any("`weight_decay` was 0.1 and is now 0.3" in line for line in notes)
 
 
 def test_tf32_is_kept_and_said_to_be_f32_on_the_cpu(tmp_path):
@@ -108,11 +135,11 @@ def test_tf32_is_kept_and_said_to_be_f32_on_the_cpu(tmp_path):
         LLMConfig(precision="high")
 
 
-def test_an_option_that_makes_another_run_raises(tmp_path):
-    train_llm(artifact_dir=tmp_path, **SMALL)
-    path = tmp_path / "config.json"
-    record = json.loads(path.read_text())
-    record["train"]["trainer"]["accumulate"] = 2
-    path.write_text(json.dumps(record))
-    with pytest.raises(FormatError, match=r"config\.json: .*accumulate must be 1, .*; got 2"):
-        LLMRun.resume(tmp_path)
+@pytest.mark.parametrize(
+    ("part", "name", "was", "value"), [("trainer", "accumulate", 1, 2), ("model", "heads", 2, 4)]
+)
+def test_an_option_that_makes_another_run_raises(trained, tmp_path, part, name, was, value):
+    path = edited(trained, tmp_path, part, name, value)
+    told = rf"config\.json: train\.{part}\.{name} must be {was}, .*; got {value}"
+    with pytest.raises(FormatError, match=told):
+        LLMRun.resume(path.parent)

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import ConfigError, FormatError
+from ..io.names import portable
 from ..io.sealed import read_sealed
-from ..options import plain
+from ..options import options_of, plain
 from ..train.checkpoints.folders import STATE
-from ..train.trainer import Trainer
 from .configuration import Configuration
 from .llm_config import LLMConfig
 from .sizes import default_seq_len, model_config
 
-__all__ = ["compare", "identity", "merge"]
+__all__ = ["compare", "identity", "merge", "recorded"]
 
 _C = TypeVar("_C", bound=Configuration)
 
@@ -63,8 +63,19 @@ def merge(
     return config
 
 
+def recorded(config: Configuration) -> dict[str, Any]:
+    """Return the options of a run that its checkpoints hold: all but those that change nothing.
+
+    Args:
+        config: of the run.
+    """
+    options = config.options().items()
+    values = {name: plain(config[name]) for name, each in options if each.on_resume != "free"}
+    return dict(portable(values))
+
+
 def compare(
-    trainer: Trainer,
+    checkpoint: Path,
     config: Configuration,
     changes: Mapping[str, Any],
     path: Path,
@@ -73,7 +84,7 @@ def compare(
     """Tell which options of a run's `config.json` are others than those of its checkpoint.
 
     Args:
-        trainer: has resumed from the checkpoint.
+        checkpoint: that the run continues from.
         config: of the resumed run.
         changes: options given now, which `merge` has compared.
         path: the run's `config.json`.
@@ -82,18 +93,14 @@ def compare(
     Raises:
         FormatError: an option would make it another run.
     """
-    checkpoint, now = trainer.last_checkpoint, trainer.options.to_dict()
-    assert checkpoint is not None
-    for name, was in read_sealed(checkpoint / STATE)["config"].items():
-        each = config.options().get(name)
-        # What the run chose by itself follows from other options.
-        if each is None or name in changes or plain(config[name]) != now.get(name):
+    now, options = recorded(config), config.options()
+    for name, was in (read_sealed(checkpoint / STATE)["recipe"] or {}).items():
+        if name not in now or name in changes or was == now[name]:
             continue
-        if each.on_resume == "free" or was == now[name]:
-            continue
-        if each.on_resume == "same":
+        if options[name].on_resume == "same":
+            part = next(part for part, kind in config.parts().items() if name in options_of(kind))
             raise FormatError(
-                f"{path}: train.trainer.{name} must be {was}, as in {checkpoint}; got {now[name]}:"
+                f"{path}: train.{part}.{name} must be {was}, as in {checkpoint}; got {now[name]}:"
                 " the file has changed since; put the value back"
             )
         note(

@@ -23,7 +23,7 @@ from .artifact import ArtifactDir
 from .export import Exported, exported_weights
 from .options import OutputOptions
 from .report import plot_loss, write_report
-from .resume import compare, merge
+from .resume import compare, merge, recorded
 
 __all__ = ["Note", "Run", "log_writers", "read_record", "silent"]
 
@@ -158,6 +158,7 @@ class Run:
         _check_inputs_stay(config, artifact, "data" if given.get("rows") is not None else "")
         note = note if group.is_first else silent
         run = cls.make(config, artifact, callbacks, note, **given)
+        run.trainer.recipe = recorded(config)
 
         def create() -> None:
             artifact.create(run.record(), overwrite, hold=True)
@@ -267,10 +268,11 @@ class Run:
         record, before = read_record(artifact, cls.CONFIG)
         config = merge(before, changes, note, cls.identity)
         run = cls.make(config, artifact, callbacks, note, True, **given)
+        run.trainer.recipe = recorded(config)
         run.check_data(record)
         step = run.trainer.resume()
         if run.trainer.last_checkpoint is not None:
-            compare(run.trainer, config, changes, artifact.config, note)
+            compare(run.trainer.last_checkpoint, config, changes, artifact.config, note)
         if step == 0 and "exported" in record:
             raise FormatError(
                 f"{artifact.path}: must hold a checkpoint of the run, whose results are written; "

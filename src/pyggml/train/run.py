@@ -108,6 +108,7 @@ class Run(NotCopied):
         group: the ranks.
         local: averages the ranks' weights where each takes steps by itself, or None.
         shards: the optimizer's state, of which each rank may have a part.
+        recipe: options of the recipe that made the run, which its checkpoints hold; or None.
     """
 
     instead = "make another Trainer, or resume() from a checkpoint of this one"
@@ -133,6 +134,7 @@ class Run(NotCopied):
         self.train_step, self.callbacks, self.data = train_step, callbacks, data
         self.shards = Shards(self.group, optimizer, train_step.exchange)
         self.history = History()
+        self.recipe: dict[str, Any] | None = None
         self.drawn: list[Any] = []
         self.step = self.tokens = 0
         self.elapsed_s = 0.0

@@ -52,6 +52,7 @@ def state_of(run: Run, loader: dict[str, Any]) -> TrainState:
         schedule.state_dict() if is_adaptive(schedule) else None,
         run.evaluated,
         _scales_of(run.model) or None,
+        run.recipe,
     )
 
 

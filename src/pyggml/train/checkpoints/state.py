@@ -14,7 +14,7 @@ __all__ = ["FORMAT", "TrainState", "check_record", "typed"]
 
 FORMAT = 1
 # Fields that hold an object or null.
-_OBJECTS = ("data", "scaler", "schedule", "adapters")
+_OBJECTS = ("data", "scaler", "schedule", "adapters", "recipe")
 _COUNT_MAX = 2**63 - 1
 
 
@@ -29,13 +29,14 @@ class TrainState:
         elapsed_s: seconds spent training.
         loader: state of the training loader.
         rng: state of the random generator of pyggml.
-        config: the run's configuration.
+        config: the options of the trainer.
         best: step and loss of the best evaluation and `stale`, the evaluations since; or None.
         data: fingerprint of the training tokens, or None.
         scaler: state of the loss scaling, or None.
         schedule: state of a schedule that has one, or None.
         evaluated: the last step whose evaluation was done, or None.
         adapters: scale of each adapter by its path, or None; see `nn.LoRALinear`.
+        recipe: options of the recipe that made the trainer, or None.
     """
 
     step: int
@@ -51,6 +52,7 @@ class TrainState:
     schedule: dict[str, Any] | None = None
     evaluated: int | None = None
     adapters: dict[str, Any] | None = None
+    recipe: dict[str, Any] | None = None
 
 
 def check_record(record: Any, path: Path) -> None:
