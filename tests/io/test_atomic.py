@@ -149,7 +149,23 @@ def test_replacing_a_directory_must_be_asked_for(tmp_path: Path) -> None:
     with atomic_dir(tmp_path / "step", replace=True) as folder:
         (folder / "new").touch()
     assert [p.name for p in (tmp_path / "step").iterdir()] == ["new"]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "step"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "step", "step.left"]
+
+
+def test_what_a_replaced_directory_has_besides_is_moved_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for content in ("1", "2", "3"):
+        with atomic_dir(tmp_path / "step", replace=True) as folder:
+            (folder / "own").write_text(content)
+        (tmp_path / "step" / "mine").write_text(content)
+        (tmp_path / "step" / "deep").mkdir()
+    for folder, content in (("step.left", "1"), ("step.left1", "2"), ("step", "3")):
+        assert (tmp_path / folder / "mine").read_text() == content
+        assert (tmp_path / folder / "deep").is_dir()
+    assert (tmp_path / "step" / "own").read_text() == "3"
+    assert not (tmp_path / "step.left" / "own").exists()
+    assert "what else was in it is in" in caplog.text
 
 
 def test_a_failed_exchange_puts_the_old_directory_back(

@@ -18,8 +18,8 @@ from ..train.test_trainer import At
 
 
 @pytest.mark.parametrize(("train", "options"), [(train_llm, {}), (train_image, {"data": "digits"})])
-@pytest.mark.parametrize("name", ["note", "prepared"])
-def test_what_is_called_must_be_a_function(train, options, name):
+@pytest.mark.parametrize("name", ["note", "prepared", "resume", "overwrite"])
+def test_arguments_of_another_kind_raise(train, options, name):
     with pytest.raises(TypeError, match=f"{train.__name__}: {name} "):
         train(**{name: 3}, **options)
 
@@ -32,6 +32,8 @@ def test_a_run_of_another_kind_is_not_resumed(tmp_path, kind, task):
         kind.resume(tmp_path)
     with pytest.raises(TypeError, match="note"):
         kind.resume(tmp_path, note=3)
+    with pytest.raises(TypeError, match="overwrite must be True or False; got 'no'"):
+        LLMRun.prepare(LLMConfig(artifact_dir=tmp_path), overwrite="no")
 
 
 SMALL = {
@@ -143,3 +145,16 @@ def test_an_option_that_makes_another_run_raises(trained, tmp_path, part, name, 
     told = rf"config\.json: train\.{part}\.{name} must be {was}, .*; got {value}"
     with pytest.raises(FormatError, match=told):
         LLMRun.resume(path.parent)
+
+
+def test_a_new_run_spares_the_files_of_others_where_its_checkpoints_go(trained, tmp_path):
+    folder = shutil.copytree(trained, tmp_path / "run")
+    checkpoints = folder / "checkpoints"
+    mine = [checkpoints / step / "mine" for step in ("step-000002", "step-000006", "best")]
+    for path in mine:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(path.parent.name)
+    train_llm(artifact_dir=folder, overwrite=True, **SMALL)
+    left = [path.read_text() for path in checkpoints.rglob("mine")]
+    assert sorted(left) == ["best", "step-000002", "step-000006"]
+    assert LLMRun.resume(folder).trainer.step == 6

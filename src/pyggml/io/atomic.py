@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from .aside import move_others
+
 __all__ = [
     "atomic_dir",
     "atomic_path",
@@ -262,7 +264,8 @@ def atomic_dir(path: str | os.PathLike[str], replace: bool = False) -> Iterator[
     Args:
         path: the directory to create. A symbolic link of this name is replaced, and its target
             stays as it is.
-        replace: whether an existing directory may be replaced. There is an instant without
+        replace: whether an existing directory may be replaced. What it has and the new one has not
+            is moved into `NAME.left` beside it, with a warning. There is an instant without
             `path` then; a process killed in it leaves the old one, which `clean_stale` puts back.
 
     Yields:
@@ -287,6 +290,7 @@ def atomic_dir(path: str | os.PathLike[str], replace: bool = False) -> Iterator[
         yield temporary
         fsync_tree(temporary)
         if os.path.lexists(target):
+            move_others(target, temporary)
             _exchange(temporary, target)
         else:
             temporary.rename(target)

@@ -151,6 +151,7 @@ class Run:
         who, kind = f"{cls.__name__}.prepare", cls.CONFIG
         checks.instance(who, "config", config, kind, f"give {kind.__name__}(**options)")
         checks.function(who, "note", note, "line -> None")
+        overwrite = checks.flag(who, "overwrite", overwrite)
         group = distributed.init(config.trainer.distributed)
         artifact = cls.ARTIFACT(config.output.artifact_dir)
         artifact.check_new(overwrite)

@@ -179,6 +179,8 @@ def _train(
     """Prepare or resume a run, and train it."""
     checks.function(who, "note", note, "line -> None")
     checks.function(who, "prepared", prepared, "run -> None")
+    resume = checks.flag(who, "resume", resume)
+    overwrite = checks.flag(who, "overwrite", overwrite)
     if resume and overwrite:
         raise ConfigError("`resume` and `overwrite` exclude each other: give one of them")
     if resume:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...checks import path as check_path
 from ...io import clean_stale, make_dirs
+from ...io.aside import free_name
 from ...io.sealed import read_sealed
 
 __all__ = [
@@ -251,8 +252,6 @@ def put_aside(path: Path) -> Path | None:
     """
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         return None
-    target, n = path.with_name(f"{path.name}.left"), 1
-    while target.exists():
-        target, n = path.with_name(f"{path.name}.left{n}"), n + 1
+    target = free_name(path)
     path.rename(target)
     return target
