@@ -52,7 +52,10 @@ def test_foreign_files_are_refused(tmp_path, overwrite):
         ArtifactDir(tmp_path).check_new(overwrite)
 
 
-@pytest.mark.parametrize("content", ['{"model_type": "bert"}', "no json", "[]", "3" * 5000])
+@pytest.mark.parametrize(
+    "content",
+    ['{"model_type": "bert"}', "no json", "[]", "3" * 5000, '{"a":' + "[" * 600 + "]" * 600 + "}"],
+)
 def test_a_foreign_config_is_no_run(tmp_path, content):
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(ConfigError, match="no run of pyggml"):

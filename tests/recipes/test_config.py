@@ -239,6 +239,8 @@ def test_files_are_flat_or_have_tables_and_names_may_have_dashes(tmp_path):
         ("none.toml", None, "cannot be read"),
         ("c.toml", b"\xff", "not UTF-8"),
         ("c.toml", b"steps =", "not a TOML file"),
+        ("c.toml", b"a." * 1500 + b"b = 1", "not a TOML file (maximum recursion"),
+        ("c.json", b'{"a":' + b"[" * 2000 + b"]" * 2000 + b"}", "not a JSON file (max"),
         ("c.toml", b"stepz = 3", "stepz"),
         ("c.toml", b"[trainer]\nstepz = 3", "stepz"),
         ("c.toml", b"steps = 0", "`steps`"),

@@ -49,6 +49,7 @@ def test_a_resumed_run_drops_later_and_half_lines(tmp_path):
         file.write(step(n))
     with path.open("a") as raw:
         raw.write(f'{{"step": {"3" * 5000}}}\n')  # more digits than Python reads
+        raw.write(f'{{"step": 2, "loss": {"[" * 100_000}}}\n')  # deeper than Python reads
         raw.write('{"kind": "train", "st')
     again = MetricsFile(path)
     again.truncate_after(3)

@@ -248,7 +248,7 @@ class ArtifactDir:
             FormatError: it is missing, damaged, or of another format.
         """
         try:
-            record = json.loads(read_regular(self.config))
+            record = original(json.loads(read_regular(self.config)))
         except OSError as error:
             raise FormatError(f"{self.config}: cannot be read ({error.strerror})") from error
         except (ValueError, RecursionError) as error:
@@ -266,7 +266,7 @@ class ArtifactDir:
                 f"{self.config}: format must be {_FORMAT}; got {record.get('format')!r}: "
                 "was it written by another version of pyggml?"
             )
-        return dict(original(record))
+        return dict(record)
 
     @contextmanager
     def naming(self) -> Iterator[None]:

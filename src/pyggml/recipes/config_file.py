@@ -47,7 +47,7 @@ def read_config(path: str | Path, kind: type[Configuration] = LLMConfig) -> dict
         raise ConfigError(f"`config`={path} cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"`config`={path} is not UTF-8 text ({error})") from error
-    values = original(_from_json(text, path) if path.suffix == ".json" else _from_toml(text, path))
+    values = _from_json(text, path) if path.suffix == ".json" else _from_toml(text, path)
     names = {each.flag: name for name, each in kind.options().items() if each.flag}
     try:
         values = _named(values, names, list(kind.parts()))
@@ -107,7 +107,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _from_json(text: str, path: Path) -> dict[str, Any]:
     try:
-        values = json.loads(text, object_pairs_hook=_once)
+        values = original(json.loads(text, object_pairs_hook=_once))
     except ConfigError as error:
         raise ConfigError(f"`config`={path}: {error}") from error
     except (ValueError, RecursionError) as error:
@@ -131,7 +131,7 @@ def _from_toml(text: str, path: Path) -> dict[str, Any]:
                 'TOML files need tomli: pip install "pyggml[cli]"', name=error.name
             ) from error
     try:
-        values: dict[str, Any] = tomllib.loads(text)
+        values: dict[str, Any] = original(tomllib.loads(text))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"`config`={path} is not a TOML file ({error})") from error
     return values

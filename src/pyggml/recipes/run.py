@@ -151,10 +151,9 @@ class Run:
         who, kind = f"{cls.__name__}.prepare", cls.CONFIG
         checks.instance(who, "config", config, kind, f"give {kind.__name__}(**options)")
         checks.function(who, "note", note, "line -> None")
-        overwrite = checks.flag(who, "overwrite", overwrite)
         group = distributed.init(config.trainer.distributed)
         artifact = cls.ARTIFACT(config.output.artifact_dir)
-        artifact.check_new(overwrite)
+        artifact.check_new(checks.flag(who, "overwrite", overwrite))
         # Rows of a program are in memory; their file is written.
         _check_inputs_stay(config, artifact, "data" if given.get("rows") is not None else "")
         note = note if group.is_first else silent

@@ -148,7 +148,7 @@ def read_run(folder: str | Path) -> RunRecord:
     results = artifact.path / "results.json"
     try:
         found = json.loads(read_regular(results)) if results.exists() else {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FormatError(f"{results}: not JSON: {error}: train on, or remove the file") from error
     return RunRecord(
         artifact,

@@ -138,7 +138,7 @@ def _number(line: str) -> float:
     """Return the number of a line's rollout; infinity for a line that was cut off."""
     try:
         return float(json.loads(line)["rollout"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return math.inf
 
 

@@ -316,7 +316,7 @@ class FinetuneRun(Run):
         try:
             values = json.loads(read_regular(self.artifact.comparison))
             self.comparison = Comparison.from_dict(values)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             self.note(f"note: {self.artifact.comparison} is lost; the base is not measured again")
 
     def _write_comparison(self) -> None:

@@ -269,7 +269,7 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     for text in data.decode(errors="replace").split("\n"):
         try:
             line = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(line, dict) and isinstance(line.get("step"), int):
             found.append(line)
