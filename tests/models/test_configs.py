@@ -48,6 +48,12 @@ def test_labels_are_names_as_many_as_classes(config, labels):
         config(classes=2, labels=labels)
 
 
+@pytest.mark.parametrize("config", [BERTConfig, MLPConfig, CNNConfig])
+def test_labels_that_no_file_can_hold_raise(config):
+    with pytest.raises(ValueError, match=r"labels must be Unicode; got 'a\\xe9': rename the class"):
+        config(classes=2, labels=("a\udce9", "b"))
+
+
 def test_names_of_classes_survive_a_file(tmp_path):
     config = BERTConfig(**SIZES, classes=2, labels=["bad", "good"])
     BERTForSequenceClassification(config).save(tmp_path / "m.gguf")

@@ -73,6 +73,12 @@ def test_tensorboard(tmp_path):
     assert steps == [1, 2, 3, 4, 5, 6]
 
 
+def test_tensorboard_in_a_folder_whose_name_is_not_unicode_is_told_first(tmp_path):
+    pytest.importorskip("tensorboard")
+    with pytest.raises(ValueError, match=r"folder must be Unicode; got .*x\\xe9.*: rename it"):
+        TensorBoardWriter(tmp_path / "x\udce9")
+
+
 def test_tensorboard_does_not_bring_torch_along():
     pytest.importorskip("tensorboard")
     script = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is in the way of a write and was not written by pyggml: moved aside, not removed."""
+"""Files of others in the place of a write: moved aside, not removed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Names of files that are not UTF-8, in the JSON and TOML files of a run."""
+"""Names of files that are not UTF-8: in the JSON and TOML files of a run, and where none fits."""
 
 from __future__ import annotations
 
@@ -8,10 +8,33 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-__all__ = ["original", "portable"]
+from ..errors import shown
+
+__all__ = ["check_unicode", "original", "portable"]
 
 # A table with this key alone stands for a text: its bytes, in percent-encoding.
 _KEY = "percent"
+
+
+def check_unicode(who: str, name: str, value: str, cure: str) -> None:
+    """Raise for a text that cannot be written in UTF-8, as the name of a file may be.
+
+    Args:
+        who: what was called.
+        name: of the argument.
+        value: the text.
+        cure: what to do.
+
+    Raises:
+        ValueError: it holds half a pair of surrogates.
+
+    Example:
+        >>> check_unicode("CNNConfig", "labels", "café", "rename the class")
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{who}: {name} must be Unicode; got {shown(value)}: {cure}") from None
 
 
 def portable(value: Any) -> Any:

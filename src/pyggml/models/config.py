@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from .. import checks
+from ..io.names import check_unicode
 
 __all__ = ["ModelConfig", "check_labels", "label_names"]
 
@@ -92,7 +93,7 @@ def check_labels(who: str, labels: Any, classes: int) -> tuple[str, ...] | None:
 
     Raises:
         TypeError: they are no list of str.
-        ValueError: they are not as many as classes, or not all different.
+        ValueError: they are not as many as classes, not all different, or not Unicode.
     """
     if labels is None:
         return None
@@ -101,6 +102,8 @@ def check_labels(who: str, labels: Any, classes: int) -> tuple[str, ...] | None:
         raise ValueError(
             f"{who}: labels must be {classes} names, as many as classes; got {labels!r}"
         )
+    for name in names:
+        check_unicode(who, "labels", name, "rename the class, whose name model files hold")
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(f"{who}: labels must differ; got {', '.join(twice)} more than once")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...checks import path
+from ...io.names import check_unicode
 from ..metrics.records import EvalMetrics, StepMetrics, to_line
 from .writers import Callback, explained
 
@@ -32,6 +33,7 @@ class TensorBoardWriter(Callback):
 
     Raises:
         ModuleNotFoundError: tensorboard is not installed; names the extra.
+        ValueError: the folder's name is not Unicode, which TensorBoard needs.
         MetricsError: from the hooks, when a file cannot be written.
 
     Example:
@@ -49,6 +51,9 @@ class TensorBoardWriter(Callback):
                 'pip install "pyggml[tensorboard]"',
                 name=error.name,
             ) from error
+        check_unicode(
+            "TensorBoardWriter", "folder", str(place), "rename it, or train without TensorBoard"
+        )
         self.folder = place
         self._event, self._summary = event_pb2, summary_pb2
         self._tensor, self._types = tensor_pb2, types_pb2
