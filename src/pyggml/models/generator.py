@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from .. import checks
-from ..backend.device import alone
 from ..graph import Graph
 from ..nn.mode import in_mode
 from ..nn.weight_check import WeightCheck
@@ -162,11 +161,9 @@ class Generator:
         seen = min(_bucket(longest + width), self.capacity)
         plan = self._plan(width, seen)
         self._fill(plan, each, width, seen)
-        with alone():
-            if longest:
-                self._weights.check()
-            else:
-                self._weights.begin()
+        if not longest:
+            self._weights.reset()
+        with self._weights.unchanged():
             plan.graph.run()
         self.lengths = [n + len(tokens) for n, tokens in zip(self.lengths, each, strict=True)]
         return np.asarray(plan.graph.read(plan.logits)).reshape(self.batch, -1)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from .. import checks, nn
+from ..backend.device import alone
 from ..backend.dtypes import as_dtype
 from ..errors import FormatError, shown
 from ..io import Encoded, GGUFFile, u32, write_gguf
@@ -215,15 +216,16 @@ class HasGGUF(nn.Module, ABC):
         nn.lora.need_no_adapters("to_gguf_tensors", self)
         checks.text("to_gguf_tensors", "dtype", dtype)
         tensors: dict[str, Any] = {}
-        for own, value in self.named_state():
-            name = self.gguf_name(own)
-            if value.dtype.quantized:
-                data = self.gguf_layout(own, blocks_of(value), reading=False)
-                tensors[name] = Encoded(value.dtype.name, data)
-                continue
-            array = self.gguf_layout(own, value.numpy(), reading=False)
-            kind = self._file_dtype(own, value, array.ndim, dtype)
-            tensors[name] = array if kind in (None, "f32") else (kind, array)
+        with alone():  # between two steps of a training
+            for own, value in self.named_state():
+                name = self.gguf_name(own)
+                if value.dtype.quantized:
+                    data = self.gguf_layout(own, blocks_of(value), reading=False)
+                    tensors[name] = Encoded(value.dtype.name, data)
+                    continue
+                array = self.gguf_layout(own, value.numpy(), reading=False)
+                kind = self._file_dtype(own, value, array.ndim, dtype)
+                tensors[name] = array if kind in (None, "f32") else (kind, array)
         copies = {name: tensors[self.gguf_name(own)] for name, own in self.gguf_copies().items()}
         zeros = {name: np.zeros(shape, np.float32) for name, shape in self.gguf_zeros().items()}
         return {**tensors, **copies, **self.gguf_extra(), **zeros}

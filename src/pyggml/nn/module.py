@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
-from ..backend.device import Device
+from ..backend.device import Device, alone
 from ..backend.device import device as find_device
 from ..errors import BackendError, DTypeError, fitting
 from ..tensors import Tensor, tensor, zeros
@@ -109,10 +109,11 @@ class Module(ModuleTree):
         Masks come as booleans.
         """
         found = {}
-        for name, value in self.named_state():
-            blocks = value.dtype.quantized and not dequantise
-            array = blocks_of(value) if blocks else value.numpy()
-            found[name] = array.astype(bool) if is_mask(value.node) else array
+        with alone():  # between two steps of a training
+            for name, value in self.named_state():
+                blocks = value.dtype.quantized and not dequantise
+                array = blocks_of(value) if blocks else value.numpy()
+                found[name] = array.astype(bool) if is_mask(value.node) else array
         return found
 
     def load_state_dict(
@@ -141,7 +142,8 @@ class Module(ModuleTree):
             IncompatibleKeys(missing_keys=['bias'], unexpected_keys=[])
         """
         who = f"{type(self).__name__}.load_state_dict"
-        return load_state(who, dict(self.named_state()), state, strict)
+        with alone():  # other threads compute with all of it, or with none
+            return load_state(who, dict(self.named_state()), state, strict)
 
     def train(self, mode: bool = True) -> Module:
         """Set `training` here and below."""
@@ -272,7 +274,7 @@ class Module(ModuleTree):
                 for pair in checks.items(own, "pairs", pairs)]  # fmt: skip
         found = {id(old): new for old, new in kept}
         for _, module in self.named_modules():
-            for name in [n for n, value in vars(module).items() if id(value) in found]:
+            for name in [n for n, value in vars(module).copy().items() if id(value) in found]:
                 is_parameter = name in module.__dict__["_parameter_names"]
                 setattr(module, name, found[id(vars(module)[name])])
                 if is_parameter:  # also where the new one is frozen
@@ -293,6 +295,6 @@ class Module(ModuleTree):
 
 def _stored_in(module: Module) -> Iterator[Tensor]:
     """Yield the stored tensors among a module's attributes, private ones included."""
-    for value in vars(module).values():
+    for value in vars(module).copy().values():
         if isinstance(value, Tensor) and value.is_stored:
             yield value

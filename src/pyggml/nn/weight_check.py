@@ -3,41 +3,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from ..backend.device import alone
 
 __all__ = ["WeightCheck"]
 
 
 class WeightCheck:
-    """The weights of a model, which must stay the same while a computation goes on.
+    """The numbers of a model, which must stay the same while a computation goes on.
+
+    These are the parameters and the buffers, such as running statistics.
 
     Args:
         who: what computes, for messages.
         model: the module.
+
+    Example:
+        >>> weights = WeightCheck("predict", model)
+        >>> with weights.unchanged():
+        ...     first = model(pg.tensor([[1, 2]])).numpy()
+        >>> with weights.unchanged():
+        ...     second = model(pg.tensor([[1, 2]])).numpy()
     """
 
     def __init__(self, who: str, model: Any):
         self._who = who
-        self._buffers = list({id(p.buffer): p.buffer for p in model.parameters()}.values())
-        self.begin()
+        tensors = [*model.parameters(), *getattr(model, "buffers", list)()]
+        self._memory = list({id(t.buffer): t.buffer for t in tensors}.values())
+        self._version: int | None = None
 
-    def begin(self) -> None:
-        """Take the weights as they are."""
-        self._version = self._now()
+    def reset(self) -> None:
+        """Let the next part be the first."""
+        self._version = None
 
-    def _now(self) -> int:
-        return sum(buffer.version for buffer in self._buffers)
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Compute a part of the result inside the block, with the numbers of the first part.
 
-    def check(self) -> None:
-        """Raise where a weight was written since the beginning.
+        No other thread computes or writes meanwhile. What the block itself writes does not count.
 
         Raises:
-            RuntimeError: one was.
+            RuntimeError: the numbers were written since the last part.
         """
-        if self._now() != self._version:
+        with alone():
+            self.check()
+            yield
+            self._version = self._now()
+
+    def check(self) -> None:
+        """Take the numbers as they are, the first time; then raise where they are others.
+
+        Raises:
+            RuntimeError: the numbers were written since the last part.
+        """
+        with alone():  # between two steps of a training, not in the middle of one
+            now = self._now()
+        if self._version is None:
+            self._version = now
+        if self._version != now:
             raise RuntimeError(
                 f"{self._who}: the model's weights must stay the same until it is done; they were"
                 " changed meanwhile, as by a training in another thread: compute between two steps"
                 " (in a callback of the Trainer, or inside `with pyggml.alone():`), or use a copy"
                 " of the model; a Generator can go on after reset()"
             )
+
+    def _now(self) -> int:
+        return sum(buffer.version for buffer in self._memory)

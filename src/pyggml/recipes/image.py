@@ -16,6 +16,7 @@ from ..data import Loader
 from ..errors import FormatError, printable
 from ..io import atomic_write
 from ..models import CNN, MLP, CNNConfig, MLPConfig, ResNet, ResNetConfig
+from ..nn.weight_check import WeightCheck
 from ..tensors.random import seed as set_seed
 from ..train.arguments import check_callbacks
 from ..train.callbacks import Callback, MetricsWriter
@@ -215,12 +216,13 @@ class ImageRun(Run):
 
     def _results(self) -> ClassResults:
         """Return the predictions of the model as it is."""
-        step = TrainStep(self.model, None)
+        step, weights = TrainStep(self.model, None), WeightCheck("evaluate", self.model)
         predicted, labels = [], []
         worst = WorstExamples(self.data.classes)
         for batch in self._evaluation(min(64, len(self.data.validation))).once():
             rows = slice(0, batch.rows)  # those after them fill the batch up
-            logits = step.logits(batch)[rows]
+            with weights.unchanged():
+                logits = step.logits(batch)[rows]
             worst.add(batch.x[rows], logits, batch.y[rows])
             predicted.append(logits.argmax(axis=-1))
             labels.append(batch.y[rows])

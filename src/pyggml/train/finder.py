@@ -13,6 +13,7 @@ import numpy as np
 
 from ..checks import number, whole
 from ..data.loader import endless
+from ..nn.weight_check import WeightCheck
 from .arguments import check_model, check_optimizer
 from .finite import NonFiniteError
 from .step import Batch, TrainStep
@@ -84,6 +85,7 @@ def find_lr(
         TypeError: an argument is of another kind.
         ValueError: a number is out of range, the batches end too early, or the loss diverges
             within five steps; or the step is of another model or optimizer.
+        RuntimeError: another thread changed the model's weights meanwhile.
 
     Source: Smith 2017, arXiv:1506.01186; lines through weighted neighbours are Cleveland's (1979,
         JASA 74:829), the weights here Gaussian.
@@ -107,11 +109,13 @@ def find_lr(
     moved: list[Any] = [
         part for part in (model, optimizer, step.scaler, batches) if _has_state(part)
     ]
-    before = [(part, part.state_dict()) for part in moved]
+    weights = WeightCheck("find_lr", model)
+    with weights.unchanged():
+        before = [(part, part.state_dict()) for part in moved]
     runs = step.runs
     rates = np.geomspace(start, end, steps).tolist()
     try:
-        losses = _losses(step, endless(batches), rates)
+        losses = _losses(step, endless(batches), rates, weights)
     finally:
         for part, state in before:
             part.load_state_dict(state)
@@ -179,7 +183,7 @@ def _has_state(part: Any) -> bool:
     return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
 
 
-def _losses(step: TrainStep, batches: Any, rates: list[float]) -> list[float]:
+def _losses(step: TrainStep, batches: Any, rates: list[float], weights: WeightCheck) -> list[float]:
     """The losses at the rates, until they diverge."""
     losses: list[float] = []
     for rate in rates:
@@ -192,7 +196,8 @@ def _losses(step: TrainStep, batches: Any, rates: list[float]) -> list[float]:
                     " counts"
                 )
             try:
-                loss = step([batch], lr=rate).loss
+                with weights.unchanged():
+                    loss = step([batch], lr=rate).loss
             except NonFiniteError:
                 return losses
         losses.append(loss)

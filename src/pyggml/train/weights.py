@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..backend.device import alone
 from ..nn.base import check_names
 from ..tensors import Tensor
 
@@ -35,7 +36,8 @@ class TrainedWeights:
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copy the tensors into arrays by name."""
-        return {name: value.numpy() for name, value in self._tensors().items()}
+        with alone():  # between two steps of a training
+            return {name: value.numpy() for name, value in self._tensors().items()}
 
     def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
         """Overwrite the tensors; on an error nothing changes.

@@ -4,19 +4,20 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ... import checks, nn
-from ...backend.device import alone
 from ...errors import FormatError, printable, shown
 from ...graph import Graph
 from ...io import read_gguf, u32, write_gguf
 from ...nn.mode import in_mode
+from ...nn.weight_check import WeightCheck
 from ...tensors import Tensor, zeros
 from ..base import Model
 from ..generator import check_tokens
@@ -83,6 +84,7 @@ def measure_importance(
         TypeError: model is no language model.
         ValueError: a token is not in the vocabulary, or length is no number from 1 to the context.
         FormatError: what a matrix is multiplied by is NaN or infinite: the weights are damaged.
+        RuntimeError: another thread changed the model's weights meanwhile.
 
     Source: tools/imatrix of llama.cpp.
 
@@ -112,14 +114,14 @@ def measure_importance(
             for part in ([_square_sums(x)] if chosen is None else [x * x, chosen])
         ]
         graph = Graph([*squares, logits], device=model.device)
-        chunks = len(tokens) // length
+        chunks, weights = len(tokens) // length, WeightCheck(who, model)
         for i in range(chunks):
             chunk = tokens[None, i * length : (i + 1) * length].copy()
             chunk[0, :1] = chunk[0, :1] if bos is None else bos
             inputs.copy_(chunk)
-            with alone():
+            with weights.unchanged():
                 graph.run()
-            values = iter(graph.read(part) for part in squares)
+                values = iter([graph.read(part) for part in squares])
             for name, experts, _, chosen in seen:
                 if chosen is None:
                     found, count = next(values)[None], np.full(1, length)
@@ -160,34 +162,30 @@ _Seen = list[tuple[str, int, Tensor, Tensor | None]]
 
 @contextmanager
 def _listening(model: LanguageModel) -> Iterator[_Seen]:
-    """Note what the matrices of the blocks are multiplied by, while the block runs."""
+    """Note what this thread multiplies the matrices of the blocks by, while the block runs."""
     seen: _Seen = []
-    changed: list[nn.Module] = []
+    own = threading.get_ident()
 
-    def listen(module: Any, name: str) -> None:
-        forward = module.forward
+    def listen(module: Any, name: str) -> nn.RemovableHandle:
         experts = module.weight.shape[0] if module.weight.ndim == 3 else 1
 
-        def noting(x: Tensor, chosen: Tensor | None = None) -> Tensor:
-            seen.append((name, experts, x, chosen))
-            out: Tensor = forward(x) if chosen is None else forward(x, chosen)
-            return out
+        def note(_: Any, args: tuple[Any, ...]) -> None:
+            if threading.get_ident() == own:
+                x, chosen = (*args, None)[:2]
+                seen.append((name, experts, x, chosen))
 
-        module.forward = noting
-        changed.append(module)
+        handle: nn.RemovableHandle = module.register_forward_pre_hook(note)
+        return handle
 
-    try:
+    with ExitStack() as stack:
         for path, module in model.named_modules():
             weight = vars(module).get("weight")
             stacked = isinstance(weight, Tensor) and weight.ndim == 3
             if isinstance(module, nn.Linear) or stacked:
                 name = model.gguf_name(f"{path}.weight")
                 if name.startswith("blk."):
-                    listen(module, name)
+                    stack.enter_context(listen(module, name))
         yield seen
-    finally:
-        for each in changed:
-            del vars(each)["forward"]
 
 
 def write_importance(path: str | os.PathLike[str], importance: Importance) -> None:

@@ -231,7 +231,7 @@ class ModuleTree:
 
     def named_children(self) -> Iterator[tuple[str, Any]]:
         """Yield (attribute path, child) of the modules directly below, in definition order."""
-        for name, value in vars(self).items():
+        for name, value in vars(self).copy().items():  # another thread may set attributes
             if not name.startswith("_"):
                 yield from _modules_in(name, value)
 
@@ -361,7 +361,7 @@ def _join(prefix: str, name: str) -> str:
 
 def _tensors_of(module: ModuleTree) -> Iterator[tuple[str, Tensor]]:
     """Yield the stored tensors among a module's public attributes."""
-    for name, value in vars(module).items():
+    for name, value in vars(module).copy().items():  # another thread may set attributes
         if not name.startswith("_") and isinstance(value, Tensor) and value.is_stored:
             yield name, value
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from ... import checks
-from ...backend.device import alone
 from ...data import Dataset
 from ...data.batch import as_batch
 from ...data.fingerprint import fingerprint
@@ -19,6 +18,7 @@ from ...errors import FormatError, ShapeError
 from ...io.atomic import atomic_dir
 from ...io.sealed import check_hash, hashed, read_sealed, seal
 from ...models import LanguageModel
+from ...nn.weight_check import WeightCheck
 from ..step import TrainStep
 
 __all__ = ["TeacherCache", "cache_teacher"]
@@ -128,6 +128,7 @@ def cache_teacher(
         ValueError: items have no fixed number or length, as random windows; a number is out of
             range; or the folder holds other data or another teacher.
         FormatError: the folder is damaged; or the teacher's logits are not finite.
+        RuntimeError: another thread changed the teacher's weights meanwhile.
         OSError: a file cannot be written.
 
     Example:
@@ -156,9 +157,11 @@ def cache_teacher(
             f"{who}: dataset must have numbered items that stay the same, at least one; random "
             "windows have none: give a TokenDataset or packed rows"
         )
-    weights = fingerprint(*(value.numpy() for _, value in teacher.named_state()))
+    weights = WeightCheck(who, teacher)
+    with weights.unchanged():
+        mark = fingerprint(*(value.numpy() for _, value in teacher.named_state()))
     if folder.exists():
-        return _found(who, folder, dataset, weights, kept)
+        return _found(who, folder, dataset, mark, kept)
     step = TrainStep(teacher, None)
     length = as_batch(dataset.batch(np.arange(1))).x.shape[1]
     with atomic_dir(folder) as made:
@@ -174,7 +177,7 @@ def cache_teacher(
                         f"{who}: dataset must have items of one length; got {length} and "
                         f"{batch.x.shape[1]}: pack them, or pad to seq_len"
                     )
-                with alone():
+                with weights.unchanged():
                     logits = step.logits(batch)[..., :vocabulary]
                     found = _most_probable(who, logits, kept)
                 ids.write(np.ascontiguousarray(found[0], "<i4"))
@@ -184,7 +187,7 @@ def cache_teacher(
         record = {
             "format": _FORMAT,
             "dtype": dtype,
-            **dict(zip(_COUNTS, (count, length, kept, vocabulary, weights), strict=True)),
+            **dict(zip(_COUNTS, (count, length, kept, vocabulary, mark), strict=True)),
             "hashes": {
                 _IDS: ids.record(),
                 _LOGPROBS: logprobs.record(),

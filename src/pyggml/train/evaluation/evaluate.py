@@ -143,9 +143,10 @@ def evaluate(
         sums.stopped = step.group.any(must_stop) if joins else must_stop
         if sums.stopped:
             break
-        loss, counted, own = step.evaluated(batch)
-        if joins and asked and (is_spare or not counted):
-            step.logits(batch)
+        with weights.unchanged():
+            loss, counted, own = step.evaluated(batch)
+            needs_logits = asked and (joins or (counted and not is_spare))
+            logits = step.logits(batch) if needs_logits else None
         if is_spare:
             continue
         _add(sums.own, own)
@@ -154,9 +155,8 @@ def evaluate(
         sums.is_cross_entropy = step.is_cross_entropy(batch)
         if token_bytes is not None:
             sums.bytes += int(token_bytes[batch[1][batch[1] != IGNORE_INDEX]].sum())
-        if not asked or not counted:
+        if logits is None or not counted:
             continue
-        logits = step.logits(batch)
         if not checked:
             for metric, rule in asked.items():
                 check_metric(metric, rule, logits.shape, batch[1], kind)
@@ -167,7 +167,6 @@ def evaluate(
                 _add(sums.hits, {metric: hits})
         if any(callable(rule) for rule in asked.values()):
             sums.guesses.append(_judged(kind, logits, batch))
-    weights.check()
     if group is not None and group.size > 1:
         sums = reduce(_Sums.add, group.gather(sums))
     if sums.stopped:

@@ -14,6 +14,7 @@ from ...graph import compile
 from ...models import LanguageModel, generate
 from ...models.generator import check_tokens, need_language_model
 from ...nn.mode import in_mode
+from ...nn.weight_check import WeightCheck
 
 __all__ = ["harness_model", "token_scores"]
 
@@ -94,18 +95,24 @@ def harness_model(
 
         def loglikelihood_rolling(self, requests: Sequence[Any], **more: Any) -> list[float]:
             """Return the log-probabilities of whole texts."""
-            found = []
+            pairs, ends = [], []
             for request in requests:
                 windows = get_rolling_token_windows(
                     self.tok_encode(request.args[0], add_special_tokens=False), first, context, 1
                 )
-                pairs = [make_disjoint_window(window) for window in windows]
-                found.append(sum(logp for logp, _ in token_scores(model, pairs, size)))
-            return found
+                pairs += [make_disjoint_window(window) for window in windows]
+                ends.append(len(pairs))
+            logps = [logp for logp, _ in token_scores(model, pairs, size)]
+            return [sum(logps[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
 
         def generate_until(self, requests: Sequence[Any], **more: Any) -> list[str]:
             """Return what the model writes after texts, up to marks that end it."""
-            return [_until(*request.args) for request in requests]
+            weights, found = WeightCheck(who, model), []
+            weights.check()
+            for request in requests:
+                found.append(_until(*request.args))
+                weights.check()
+            return found
 
         def apply_chat_template(
             self, chat_history: list[dict[str, Any]], add_generation_prompt: bool = True
@@ -145,6 +152,9 @@ def token_scores(
     Returns:
         For each pair the log-probability, and True if each token is the likeliest of its place.
 
+    Raises:
+        RuntimeError: another thread changed the model's weights meanwhile.
+
     Example:
         >>> [(logp, likeliest)] = token_scores(model, [([1, 2], [3])])
         >>> logp < 0
@@ -165,6 +175,7 @@ def token_scores(
               for (_, after), text in zip(pairs, texts, strict=True)]  # fmt: skip
     found: list[tuple[float, bool]] = [(0.0, True)] * len(pairs)
     order = np.argsort([-len(text) for text in texts], kind="stable")
+    weights = WeightCheck(who, model)
     with in_mode(model, training=False):
         compute = compile(lambda x, rows: model(x, rows=rows))
         for start in range(0, len(order), batch_size):
@@ -179,7 +190,8 @@ def token_scores(
                 rows += range(row * width + size - counts[i], row * width + size)
             padded = np.zeros(1 << max(0, len(rows) - 1).bit_length(), np.int32)
             padded[: len(rows)] = rows
-            logits = compute(x, padded).numpy()[: len(rows)].astype(np.float64)
+            with weights.unchanged():
+                logits = compute(x, padded).numpy()[: len(rows)].astype(np.float64)
             peak = logits.max(axis=-1)
             total = peak + np.log(np.exp(logits - peak[:, None]).sum(axis=-1))
             place = 0

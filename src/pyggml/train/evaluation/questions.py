@@ -22,6 +22,7 @@ from ...data import (
     end_ids,
 )  # fmt: skip
 from ...models import generate
+from ...nn.weight_check import WeightCheck
 from ..preferences.logps import document_logps
 
 __all__ = ["AnswerScores", "ChoiceScores", "score_answers", "score_choices"]
@@ -81,6 +82,7 @@ def score_choices(
     Raises:
         ValueError: there is no question.
         FormatError: the vocabulary has no tokens for a question.
+        RuntimeError: another thread changed the model's weights meanwhile.
 
     Source: lm-evaluation-harness, `acc` and `acc_norm` of multiple-choice tasks.
 
@@ -130,6 +132,7 @@ def score_answers(
     Raises:
         ValueError: there is no conversation, or one without an answer.
         FormatError: the template fails.
+        RuntimeError: another thread changed the model's weights meanwhile.
     """
     who = "score_answers"
     chats = checks.items(who, "chats", chats)
@@ -146,9 +149,12 @@ def score_answers(
         prompts.append(encode_prompt(chat.messages[: ends[-1]], tokenizer, template, chat.tools))
         wanted.append(str(chat.messages[ends[-1]].get("content") or ""))
     answers: list[str] = []
+    weights = WeightCheck(who, model)
+    weights.check()
     for start in range(0, len(prompts), size):
         part = prompts[start : start + size]
         added = generate(model, part, max_tokens, temperature=0, stop_ids=end_ids(tokenizer))
+        weights.check()
         answers += [tokenizer.decode(ids, skip_special=True).strip() for ids in added]
         if progress is not None:
             progress(len(answers))

@@ -14,6 +14,7 @@ from ...data.text.documents import check_documents
 from ...graph import compile
 from ...nn.losses.distribution import counted
 from ...nn.mode import in_mode
+from ...nn.weight_check import WeightCheck
 from ...tensors import Tensor
 
 __all__ = ["document_logps", "padded", "sequence_logps", "token_counts", "token_logps"]
@@ -101,6 +102,7 @@ def document_logps(
 
     Raises:
         ValueError: a document has more inputs than that, or than the model's context.
+        RuntimeError: another thread changed the model's weights meanwhile.
 
     Example:
         >>> documents = Documents.of([[1, 2, 3], [4, 5]])
@@ -120,6 +122,7 @@ def document_logps(
             f"{int(lengths.max())}: cut them, as `limited` of EncodedPreferences does"
         )
     widths = _widths(lengths, size, min(most, context))
+    weights = WeightCheck(who, model)
     with in_mode(model, training=False):
         for width in np.unique(widths):
             # Of its own for each width, so that the memory of one graph is taken at a time.
@@ -129,7 +132,8 @@ def document_logps(
                 rows = numbers[start : start + size]
                 full = np.resize(rows, size)
                 x, y = padded(documents, full, int(width), int(width))
-                found[rows] = compute(x, y).numpy()[: rows.size]
+                with weights.unchanged():
+                    found[rows] = compute(x, y).numpy()[: rows.size]
     return found
 
 

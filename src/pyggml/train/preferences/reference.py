@@ -18,6 +18,7 @@ from ...errors import FormatError
 from ...io import atomic_write
 from ...io.sealed import read_sealed, seal
 from ...nn.raw_bytes import checksum
+from ...nn.weight_check import WeightCheck
 from .logps import document_logps
 
 __all__ = ["read_reference", "reference_key", "reference_logps", "write_reference"]
@@ -70,12 +71,15 @@ def reference_logps(
     if path is None:
         return document_logps(model, documents, batch_size, seq_len)
     file = checks.path(who, "path", path)
+    weights = WeightCheck(who, model)
+    weights.check()
     model_id = checksum(model) if model_id is None else model_id
     own = {"batch_size": batch_size, "seq_len": seq_len}
     key = reference_key(documents, model_id, {**own, **(options or {})})
     found = read_reference(file, key)
     if found is None:
         found = document_logps(model, documents, batch_size, seq_len)
+        weights.check()
         write_reference(file, key, found)
     return found
 

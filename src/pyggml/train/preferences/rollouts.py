@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ... import checks
+from ...backend.device import alone
 from ...data import Batch, Documents, Tokenizer
 from ...data.fingerprint import fingerprint
 from ...graph import compile
@@ -344,7 +345,7 @@ class Rollouts:
         kl = None
         if not self._names():
             return found, kl
-        with in_mode(self.model, training=False):
+        with in_mode(self.model, training=False), alone():
             own = self._compute(x, y).numpy()
             if self._iterations > 1:
                 found["old_logps"] = own

@@ -11,6 +11,7 @@ import numpy as np
 from ...checks import flag, whole
 from ...data import IGNORE_INDEX, ArrayDataset, Dataset, Loader
 from ...errors import ShapeError, reason
+from ...nn.weight_check import WeightCheck
 from ..arguments import check_model
 from ..step import Batch, TrainStep
 from .kinds import find_task
@@ -46,6 +47,7 @@ def predict(
         TypeError: an argument is of another kind.
         ShapeError: there is no row, or one of another width than the model takes.
         ValueError: a number is not finite, or there is no such task.
+        RuntimeError: another thread changed the model's weights meanwhile.
 
     Example:
         >>> from pyggml.models import MLP, MLPConfig
@@ -57,10 +59,11 @@ def predict(
     found = find_task(who, task, model)
     size = whole(who, "batch_size", batch_size, 1)
     named = flag(who, "labels", labels)
-    step = TrainStep(model, None)
+    step, weights = TrainStep(model, None), WeightCheck(who, model)
     parts = []
     for batch in _batches(who, data, size):
-        outputs = step.logits(batch)[: getattr(batch, "rows", len(batch[0]))]
+        with weights.unchanged():
+            outputs = step.logits(batch)[: getattr(batch, "rows", len(batch[0]))]
         parts.append(outputs if found is None else found.predict(outputs))
     result = _joined(parts)
     names = getattr(getattr(model, "config", None), "labels", None)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: MIT
+"""Computations of several graphs beside a thread that trains the same model."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml import data, models, nn, optim, train
+from pyggml.models.quantization import measure_importance
+from pyggml.nn.weight_check import WeightCheck
+from pyggml.train.distillation import cache_teacher
+from pyggml.train.preferences import document_logps, reference_logps
+
+_MOST_S = 30.0
+_IDS = np.random.default_rng(0).integers(2, 50, (2, 8)).astype(np.int32)
+_DOCUMENTS = data.Documents.of([[1, 2, 3]] * 12)
+_TOKENIZER = data.Tokenizer.chars(["Question: 2+?345\nAnswer:"])
+
+
+def _cache(model: Any, folder: Path) -> Any:
+    return cache_teacher(model, data.TokenDataset(np.arange(99) % 50, 4), folder, 2, batch_size=1)
+
+
+_DOORS: dict[str, Callable[[Any, Path], Any]] = {
+    "predict": lambda m, _: train.predict(m, np.repeat(_IDS, 6, axis=0), batch_size=1),
+    "evaluate": lambda m, _: train.evaluate(m, [(_IDS, _IDS)] * 12),
+    "token_scores": lambda m, _: train.token_scores(m, [([1, 2], [3, 4])] * 12, batch_size=1),
+    "document_logps": lambda m, _: document_logps(m, _DOCUMENTS, batch_size=1),
+    "reference_logps": lambda m, path: reference_logps(m, _DOCUMENTS, path, batch_size=4),
+    "score_choices": lambda m, _: train.score_choices(
+        m, [data.Question("2+2?", (" 4", " 5"), 0)] * 6, _TOKENIZER, batch_size=1
+    ),
+    "score_answers": lambda m, _: train.score_answers(
+        m,
+        [data.Chat([{"role": "user", "content": "2"}, {"role": "assistant", "content": "4"}])] * 4,
+        _TOKENIZER,
+        None,
+        max_tokens=1,
+        batch_size=1,
+    ),
+    "find_lr": lambda m, _: train.find_lr(m, optim.SGD(m, lr=1e-9), [(_IDS, _IDS)] * 12, steps=12),
+    "measure_importance": lambda m, _: measure_importance(m, [1, 2, 3, 4] * 12, length=4),
+    "cache_teacher": _cache,
+    "generate": lambda m, _: models.generate(m, [1, 2], 12),
+}
+
+
+@pytest.fixture
+def trained() -> Iterator[Any]:
+    """Return a model that another thread trains, in steps that change almost nothing."""
+    config = models.GPT2Config(vocab_size=50, context=32, n_embd=8, n_layer=1, n_head=2)
+    model, stop = models.GPT2(config), threading.Event()
+    step = train.TrainStep(model, optim.SGD(model, lr=1e-9))
+
+    def work() -> None:
+        while not stop.is_set():
+            step([(_IDS, _IDS)])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield model
+    stop.set()
+    thread.join()
+
+
+@pytest.mark.parametrize("name", _DOORS)
+def test_several_graphs_are_refused(name: str, trained: Any, tmp_path: Path) -> None:
+    """A result of different weights is refused; which calls meet a step is a matter of chance."""
+
+    def call_again() -> None:
+        until = time.monotonic() + _MOST_S
+        for number in itertools.takewhile(lambda _: time.monotonic() < until, itertools.count()):
+            _DOORS[name](trained, tmp_path / str(number))
+
+    with pytest.raises(RuntimeError, match=r"the model's weights must stay the same"):
+        call_again()
+
+
+def test_one_graph_is_not_refused(trained: Any) -> None:
+    for _ in range(10):
+        train.predict(trained, _IDS)
+
+
+def test_buffers_count() -> None:
+    """Running statistics may change where no weight does; what a part writes itself may, too."""
+    layer = nn.BatchNorm2d(2)
+    check = WeightCheck("here", layer)
+    for _ in range(2):
+        with check.unchanged():
+            layer.running_mean.copy_([1.0, 2.0])
+    layer.running_mean.copy_([1.0, 2.0])
+    with pytest.raises(RuntimeError, match=r"^here: the model's weights must stay"):
+        check.check()
+    check.reset()
+    check.check()
+
+
+def test_a_state_is_of_one_step() -> None:
+    """`state_dict` and `load_state_dict` read and write all tensors between two steps."""
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(8)))
+    states = [{n: np.full(a.shape, k) for n, a in model.state_dict().items()} for k in (1.0, 2.0)]
+    model.load_state_dict(states[0])
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            for state in states:
+                model.load_state_dict(state)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    found = [model.state_dict() for _ in range(50)]
+    stop.set()
+    thread.join()
+    assert all(len({float(a.flat[0]) for a in state.values()}) == 1 for state in found)
+
+
+def test_attributes_may_be_set_while_modules_are_listed() -> None:
+    """A thread that sets an attribute meanwhile does not end the listing of another."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    for listing in (model.named_modules, model.named_parameters, model[0].named_parameters):
+        for number, _ in enumerate(listing()):
+            for module in (model, model[0]):
+                setattr(module, f"more{listing.__name__}{number}", pg.ones(1))
