@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import sys
 import threading
 import time
 import warnings
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import checks
+from ..backend.threads import start_thread
 from .loader import Epochs
 
 __all__ = ["Prefetch"]
@@ -30,8 +32,8 @@ class Prefetch:
 
     The batches, their order and the states are those of the loader: a run may be resumed with or
     without prefetching. What the loader raises is raised by the step that would have used the
-    batch. The thread ends with `close`, at the end of a `with` block, or with the object. Where the
-    system starts no thread, each batch is made when it is asked for.
+    batch. The thread ends with `close`, at the end of a `with` block, or with the object. Where no
+    thread can start, as at the exit of the program, each batch is made when it is asked for.
 
     Args:
         loader: makes batches; nobody else may use it in the meantime.
@@ -68,6 +70,7 @@ class Prefetch:
         self.wait_s = 0.0
         self._state: dict[str, Any] = loader.state_dict()
         self._thread: _Thread | _NoThread | None = None
+        self._end: weakref.finalize[..., Any] | None = None
         self._is_fresh = True  # as in Epochs
         self._newest: object = None
 
@@ -126,9 +129,13 @@ class Prefetch:
 
     def _take(self) -> Any:
         """Return the thread's next batch."""
+        if self._end is not None and not self._end.alive:
+            self._rewind()  # the exit of the program has ended the thread
         if self._thread is None:
             self._thread = _start(self.loader, self.depth)
-            self._end = weakref.finalize(self, self._thread.end)
+            # At the exit of the interpreter nothing can be finalized, and no thread starts.
+            if isinstance(self._thread, _Thread):
+                self._end = weakref.finalize(self, self._thread.end)
         began = time.perf_counter()
         try:
             batch, state, error = self._thread.get()
@@ -180,8 +187,9 @@ class Prefetch:
     def _rewind(self) -> None:
         """End the thread and forget what it made."""
         if self._thread is not None:
-            self._end()
-            self._thread = None
+            if self._end is not None:
+                self._end()
+            self._thread = self._end = None
             self.loader.load_state_dict(self._state)
 
 
@@ -194,7 +202,7 @@ class _Thread:
         self._thread = threading.Thread(
             target=_run, args=(loader, self._made, self._stop), name="pyggml-prefetch", daemon=True
         )
-        self._thread.start()
+        start_thread(self._thread)
 
     def get(self) -> tuple[Any, Any, BaseException | None]:
         """Return the next batch, the state after it, and the error of the thread."""
@@ -227,21 +235,19 @@ class _NoThread:
         """Return the next batch, the state after it, and the error that it raised."""
         return _make(self._loader)
 
-    def end(self) -> None:
-        """Do nothing."""
-
 
 def _start(loader: Any, depth: int) -> _Thread | _NoThread:
     """Start the thread; go without where the system has none left."""
     try:
         return _Thread(loader, depth)
     except RuntimeError as error:
-        warnings.warn(
-            f"Prefetch: no thread could be started ({error}); each step waits for its batch:"
-            " raise the limit of processes (ulimit -u), or give `prefetch`=0",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        if not sys.is_finalizing():
+            warnings.warn(
+                f"Prefetch: no thread could be started ({error}); each step waits for its batch:"
+                " raise the limit of processes (ulimit -u), or give `prefetch`=0",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         return _NoThread(loader)
 
 

@@ -19,6 +19,7 @@ from .. import checks
 from ..backend.cores import available_cores, wanted_threads
 from ..backend.device import divide_cores, own_gpu
 from ..backend.library import ggml_version
+from ..backend.threads import start_thread
 from ..checks import instance, mapping
 from ..errors import DistributedError
 from .group import Group
@@ -72,7 +73,7 @@ class MPIGroup(Group):
             places = Places(hosts, self.gather(os.getpid()))
             own, abort = self._mpi.COMM_WORLD.Dup(), self._comm.Abort
             self._pulse = Pulse(own, places, self._beat, abort, _TIMEOUT_S)
-            self._pulse.start()
+            start_thread(self._pulse)
             atexit.register(self._finish)
         self._failed = False
         self._show, sys.excepthook = sys.excepthook, self._excepthook

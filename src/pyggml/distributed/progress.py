@@ -7,7 +7,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
+
+from ..backend.threads import start_thread
 
 __all__ = ["Progress"]
 
@@ -49,8 +52,10 @@ class Progress:
             self._waiting.append(steps)
             self._start()
             if self._thread is None and self._threaded:
-                self._thread = threading.Thread(target=self._run, name="pyggml-mpi", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="pyggml-mpi", daemon=True)
+                with suppress(RuntimeError):  # `advance` is called in any case
+                    start_thread(thread)
+                    self._thread = thread
         self._wake.set()
 
     def _start(self) -> None:

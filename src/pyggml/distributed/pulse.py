@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from ..backend.threads import start_thread
 from .witness import Witness
 
 __all__ = ["MARK", "Beat", "Places", "Pulse", "say"]
@@ -246,7 +247,8 @@ class Pulse(threading.Thread):
         """
         killer = threading.Timer(_KILL_S, os._exit, (code,))
         killer.daemon = True
-        killer.start()
+        with suppress(RuntimeError):
+            start_thread(killer)
         self._mark()
         if self._witness is not None:
             self._witness.end()
@@ -256,7 +258,8 @@ class Pulse(threading.Thread):
                     self._sent[-1 - self._size - rank] = self._comm.isend(None, rank, _ENDS)
         time.sleep(_WARNING_S)
         self._end(code)
-        killer.join()  # the end of the job comes first
+        if killer.ident is not None:
+            killer.join()  # the end of the job comes first
 
     def _mark(self) -> None:
         """Let `pyggml launch` know that the job fails, whatever becomes of mpiexec."""

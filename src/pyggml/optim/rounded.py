@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
@@ -14,6 +13,7 @@ from .. import checks
 from ..backend.dtypes import as_dtype, encode
 from ..backend.not_copied import NotCopied
 from ..backend.quantize import quantize_rows
+from ..backend.threads import map_in_threads
 from ..errors import DTypeError, ShapeError
 from ..tensors import Tensor, empty, tensor
 from ..tensors.storage import write
@@ -87,9 +87,8 @@ class RoundedWeights(NotCopied):
 
     def round(self) -> None:
         """Round the masters, and give the parameters the result."""
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            for name, master in self.masters.items():
-                write(self.rounded[name].node, self._bytes(pool, name, master.numpy()))
+        for name, master in self.masters.items():
+            write(self.rounded[name].node, self._bytes(name, master.numpy()))
         self.show()
 
     def settle(self, step: int) -> None:
@@ -110,9 +109,8 @@ class RoundedWeights(NotCopied):
         if not checks.whole("RoundedWeights.current", "step", step, 0) % self.every:
             return self.rounded
         found = {n: empty(r.shape, dtype=r.dtype, device=r.device) for n, r in self.rounded.items()}
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            for name, value in found.items():
-                write(value.node, self._bytes(pool, name, self.masters[name].numpy()))
+        for name, value in found.items():
+            write(value.node, self._bytes(name, self.masters[name].numpy()))
         return found
 
     def show(self) -> None:
@@ -151,7 +149,7 @@ class RoundedWeights(NotCopied):
         columns = self.params[name].shape[-1]
         return None if given is None else np.asarray(given).reshape(-1, columns)[stack]
 
-    def _bytes(self, pool: ThreadPoolExecutor, name: str, values: np.ndarray) -> np.ndarray:
+    def _bytes(self, name: str, values: np.ndarray) -> np.ndarray:
         """Return the bytes of a parameter's numbers in its type."""
         dtype, columns = self.rounded[name].dtype, values.shape[-1]
         if not dtype.quantized:
@@ -163,5 +161,6 @@ class RoundedWeights(NotCopied):
             for i, stack in enumerate(stacks)
             for row in range(0, len(stack), step)
         ]
-        parts = pool.map(lambda job: quantize_rows(job[0], dtype, job[1]), jobs)
+        count = os.cpu_count() or 1
+        parts = map_in_threads(lambda job: quantize_rows(job[0], dtype, job[1]), jobs, count)
         return np.concatenate([part.reshape(-1) for part in parts])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..absent import absent
+from ..backend.threads import need_interpreter
 from ..checks import flag, function
 from ..checks import path as check_path
 from ..data import Prefetch
@@ -323,11 +324,13 @@ class Trainer(Run):
                 in a folder that holds another's.
             MetricsError: the file of a `MetricsWriter` could not be written.
             ValueError: a validation set cannot be evaluated; nothing was trained.
+            RuntimeError: the interpreter exits.
 
         Warns:
             UserWarning: an earlier `fit()` took the last step, so that none is left.
         """
         shows = flag("Trainer.fit", "progress", progress)
+        need_interpreter("Trainer.fit")
         if not shows or any(isinstance(each, Progress) for each in self.callbacks):
             return self._fit()
         self.callbacks.append(shown := Progress())

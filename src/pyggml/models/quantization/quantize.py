@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from ... import checks
 from ...backend.dtypes import as_dtype
 from ...backend.quantize import quantize_rows
+from ...backend.threads import map_in_threads
 from ...errors import FormatError
 from ...io import Encoded, GGUFFile, read_gguf, u32, write_gguf
 from .importance import Importance, read_importance
@@ -85,9 +85,8 @@ def quantize_gguf(
         }
         _check(file, kinds, mix, weights, requantize)
         metadata = _metadata(file, MIXES[mix].number, weights, importance)
-        with ThreadPoolExecutor(count) as pool:
-            tensors = _Tensors(file, kinds, weights, pool)
-            return write_gguf(target, metadata, tensors, max_part_bytes)
+        tensors = _Tensors(file, kinds, weights, count)
+        return write_gguf(target, metadata, tensors, max_part_bytes)
 
 
 def _check(
@@ -154,9 +153,9 @@ class _Tensors(Mapping[str, Any]):
         file: GGUFFile,
         kinds: Mapping[str, str],
         weights: Importance | None,
-        pool: ThreadPoolExecutor,
+        threads: int,
     ) -> None:
-        self.file, self.kinds, self.pool = file, kinds, pool
+        self.file, self.kinds, self.threads = file, kinds, threads
         self.weights = {} if weights is None else weights.values
         self._told: set[str] = set()
 
@@ -198,5 +197,7 @@ class _Tensors(Mapping[str, Any]):
             for i, stack in enumerate(stacks)
             for row in range(0, len(stack), step)
         ]
-        parts = self.pool.map(lambda job: quantize_rows(job[0], as_dtype(kind), job[1]), jobs)
-        return np.concatenate(list(parts))
+        dtype = as_dtype(kind)
+        return np.concatenate(
+            map_in_threads(lambda job: quantize_rows(job[0], dtype, job[1]), jobs, self.threads)
+        )
