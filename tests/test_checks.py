@@ -94,4 +94,4 @@ def test_open_bounds():
 
 def test_a_completeness_check_names_every_helper():
     tested = {row[0].__name__ for row in ACCEPTED + REFUSED} | {"array", "function"}
-    assert tested | {"F32_MAX", "is_real"} == set(checks.__all__)
+    assert tested | {"F32_MAX", "is_iterable", "is_real"} == set(checks.__all__)

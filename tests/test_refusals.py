@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from functools import partial
@@ -41,6 +42,14 @@ def cached(k: Any, v: Any = None, length: Any = 2) -> object:
 
 def turned(x: Any, length: Any = 2) -> object:
     return nn.Rope().rotate(x, pg.tensor([0, 1]), length)
+
+
+MODEL = models.build("gpt2", SIZES)
+ADAM = optim.AdamW(MODEL, lr=1e-3)
+PAIR = (np.ones((2, 4), np.int32), np.ones(3, np.int32))
+DEEP: list[Any] = []
+for _ in range(3000):
+    DEEP = [DEEP]
 
 
 # A call, and what its error tells: who, what, and what came.
@@ -148,6 +157,26 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: train.TrainerOptions(steps=2).value("zzz"), "name must be one of .*got 'zzz'"),
     (lambda: distributed.world().maxima(1e300), "maxima: each value must be a whole"),
     (lambda: [*nn.Linear(2, 2).named_modules(np.ones(2))], "named_modules: prefix must be a str"),
+    (lambda: train.TrainStep(MODEL, ADAM, seed="1"), "TrainStep: seed must be .*got '1'"),
+    (lambda: train.TrainStep(MODEL, ADAM, seed=None), "TrainStep: seed must be .*got None"),
+    (lambda: train.TrainStep(MODEL, ADAM, group=3), "TrainStep: group must be a Group; got int"),
+    (lambda: train.TrainStep(MODEL, ADAM, clip=np.ones(2)), "TrainStep: clip must be a number"),
+    (lambda: train.TrainStep(MODEL, ADAM, clip_value=[]), "clip_value must be a number; got"),
+    (lambda: train.predict(MODEL, [PAIR]), "predict: data must be an array; got ragged"),
+    (lambda: train.evaluate(MODEL, [PAIR], token_bytes=[[1], [2, 3]]), "token_bytes .*ragged"),
+    (lambda: train.evaluate(MODEL, np.array(3)), r"batches must be iterable; got array\(3\)"),
+    (lambda: nn.lora.apply_lora(MODEL, targets=np.array(3)), r"names of layers; got array\(3\)"),
+    (
+        lambda: models.MLPConfig(mean=np.array(0.5), std=np.array(1.0)),
+        r"mean\[0\] must be a number",
+    ),
+    (lambda: train.GradScaler(growth_factor=10**400), "growth_factor must be a finite number"),
+    (lambda: pg.io.f32(10**400), "f32: value must be a finite number"),
+    (lambda: pg.io.GGUFFile(np.zeros(9, np.uint8)[::2]), "GGUFFile: data must be contiguous"),
+    (lambda: pg.io.GGUFFile(memoryview(bytes(9))[::2]), "GGUFFile: data must be contiguous"),
+    (lambda: nn.Linear(DEEP, 3), "Linear: in_features must be .*got list"),
+    (lambda: optim.ClipValue([MODEL.parameters()[0]], 1.0), "ClipValue: tensors must be gradients"),
+    (lambda: copy.deepcopy(models.Generator(MODEL)), "^Generator: .*cannot be copied"),
 ]
 
 

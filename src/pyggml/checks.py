@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import index
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ __all__ = [
     "function",
     "having",
     "instance",
+    "is_iterable",
     "is_real",
     "items",
     "mapping",
@@ -53,6 +54,16 @@ def is_real(value: Any) -> bool:
         (True, False, False)
     """
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def is_iterable(value: Any) -> TypeGuard[Iterable[Any]]:
+    """Return True for what can be iterated over, which an array without axes cannot.
+
+    Example:
+        >>> is_iterable([1]), is_iterable(np.array(1)), is_iterable(1)
+        (True, False, False)
+    """
+    return isinstance(value, Iterable) and getattr(value, "ndim", 1) != 0
 
 
 def number(
@@ -353,8 +364,7 @@ def items(who: str, name: str, value: Any, count: int | None = None) -> tuple[An
         >>> items("AdamW", "betas", [0.9, 0.999], 2)
         (0.9, 0.999)
     """
-    single = isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable)
-    if single or getattr(value, "ndim", 1) == 0:
+    if isinstance(value, (str, bytes, Mapping)) or not is_iterable(value):
         rule = "a list" if count is None else f"a list or tuple of {count} items"
         raise TypeError(f"{who}: {name} must be {rule}; got {shown(value)}")
     found = tuple(value)

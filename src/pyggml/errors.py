@@ -64,7 +64,7 @@ def shown(x: Any) -> str:
     _in_message.depth = depth + 1
     try:
         text = " ".join(repr(x).split())
-    except ValueError:  # Python writes no whole numbers of thousands of digits
+    except (ValueError, RecursionError):  # thousands of digits, or of lists in each other
         return (
             f"a whole number of {x.bit_length()} bits" if isinstance(x, int) else type(x).__name__
         )

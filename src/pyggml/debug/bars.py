@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TextIO, TypeVar, cast
 
-from ..checks import flag
+from ..checks import flag, is_iterable
 from ..errors import printable
 from .lasting import LastingStream
 
@@ -231,7 +231,7 @@ def progress(items: Iterable[_T], name: str = "step", *, show: bool = True) -> I
         >>> [each for each in progress([1, 2, 3], show=False)]
         [1, 2, 3]
     """
-    if not isinstance(items, Iterable) or getattr(items, "ndim", 1) == 0:
+    if not is_iterable(items):
         raise TypeError(f"progress: items must be iterable; got {type(items).__name__}")
     if not isinstance(name, str):
         raise TypeError(f"progress: name must be a text; got {type(name).__name__}")

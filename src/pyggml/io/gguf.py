@@ -92,6 +92,10 @@ class GGUFFile:
                 f"GGUFFile: data must be the bytes of a file; got {shown(data)}; open a file with "
                 "GGUFFile.open(path)"
             ) from None
+        except (BufferError, ValueError) as error:
+            raise ValueError(
+                f"GGUFFile: data must be contiguous bytes ({error}); copy them: bytes(data)"
+            ) from None
         held.setflags(write=False)
         # from_buffer keeps the memory; the parser copies what it needs.
         source = ffi.from_buffer("char[]", held)

@@ -78,7 +78,7 @@ def _real(name: str, dtype: Any) -> Callable[[float], Any]:
             value, (int, float, np.integer, np.floating)
         ):
             raise DTypeError(f"{name}: value must be a number; got {value!r}")
-        return dtype(value)
+        return dtype(checks.number(name, "value", value, finite=False))
 
     convert.__name__ = convert.__qualname__ = name
     convert.__doc__ = f"Mark a metadata value as {name}; llama.cpp is strict about the type."

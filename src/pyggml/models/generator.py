@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import checks
+from ..backend.not_copied import NotCopied
 from ..graph import Graph
 from ..nn.mode import in_mode
 from ..nn.weight_check import WeightCheck
@@ -42,7 +43,7 @@ class _Plan:
     logits: Tensor
 
 
-class Generator:
+class Generator(NotCopied):
     """A model that reads tokens one after another and remembers them.
 
     With a dynamic `nn.RopeScaling`, tokens beyond the original context make it read all again: the
@@ -65,6 +66,8 @@ class Generator:
         >>> Generator(model).feed([1, 2, 3]).shape
         (65,)
     """
+
+    instead = "make another one, and let it read the same tokens"
 
     def __init__(self, model: LanguageModel, capacity: int | None = None, batch: int = 1) -> None:
         context = need_language_model("Generator", model).config.context

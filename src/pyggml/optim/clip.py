@@ -94,6 +94,12 @@ class ClipValue:
                 f"ClipValue: tensors must be stored, as gradients are; got a recorded op of shape "
                 f"{op.shape}"
             )
+        weight = next((t for t in tensors if t.requires_grad), None)
+        if weight is not None:
+            raise ValueError(
+                "ClipValue: tensors must be gradients, which require none themselves; got a tensor"
+                f" of shape {weight.shape} that requires one: give its grad"
+            )
         self._factor = full((1,), 1.0, device=tensors[0].device)
         bounded = [ops.clamp(ops.mul(t, self._factor), -value, value) for t in tensors]
         effects = [ops.cpy(b, t) for b, t in zip(bounded, tensors, strict=True)]

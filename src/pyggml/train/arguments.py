@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from .. import nn
-from ..checks import choice, function, instance
+from ..checks import array, choice, function, instance, is_iterable
 from ..data import ArrayDataset, Dataset, Loader
 from ..data.arrays import as_dataset
 from ..data.loader import Epochs
@@ -337,7 +337,7 @@ def check_callbacks(who: str, callbacks: Any) -> list[Callback]:
         TypeError: it holds something else.
         ValueError: one has a method on_… that is never called.
     """
-    if isinstance(callbacks, Callback) or not isinstance(callbacks, Iterable):
+    if isinstance(callbacks, Callback) or not is_iterable(callbacks):
         raise TypeError(
             f"{who}: callbacks must be a list of Callback; got {type(callbacks).__name__}: give "
             "[callback]"
@@ -414,7 +414,7 @@ def check_token_bytes(who: str, sizes: Any, model: Module) -> np.ndarray | None:
         raise TypeError(
             f"{who}: token_bytes must be an array; got {shown(sizes)}: give token_bytes(tokenizer)"
         )
-    found = np.asarray(sizes)
+    found = array(who, "token_bytes", sizes, kinds=None)
     least = model.config.vocab_size if isinstance(model, LanguageModel) else 1
     if found.ndim != 1 or found.dtype.kind not in "iu" or found.size < least:
         raise ValueError(

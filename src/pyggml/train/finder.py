@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import number, whole
+from ..checks import is_iterable, number, whole
 from ..data.loader import endless
 from ..nn.weight_check import WeightCheck
 from .arguments import check_model, check_optimizer
@@ -101,7 +101,7 @@ def find_lr(
     number("find_lr", "start", start, above=0)
     number("find_lr", "end", end, above=start)
     check_optimizer("find_lr", optimizer, check_model("find_lr", model))
-    if not isinstance(batches, Iterable):
+    if not is_iterable(batches):
         raise TypeError(
             f"find_lr: batches must be a loader or a list of them; got {type(batches).__name__}"
         )

@@ -58,8 +58,7 @@ class GradScaler:
     ) -> None:
         given = {"init_scale": init_scale, "growth_factor": growth_factor, "min_scale": min_scale}
         for name, number in (*given.items(), ("backoff_factor", backoff_factor)):
-            if isinstance(number, bool) or not isinstance(number, (int, float)):
-                raise TypeError(f"GradScaler: {name} must be a number; got {number!r:.60}")
+            checks.number("GradScaler", name, number, finite=False)
         whole = isinstance(growth_interval, int) and not isinstance(growth_interval, bool)
         for name, value, good, wanted in (
             ("init_scale", init_scale, 0 < init_scale <= _F32_MAX, "finite in f32 and > 0"),

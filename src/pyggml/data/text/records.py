@@ -69,7 +69,7 @@ def read_records(
     elif hasattr(source, "column_names"):
         yield from _dataset(source)
         return
-    if not isinstance(source, Iterable) or getattr(source, "ndim", 1) == 0:
+    if not checks.is_iterable(source):
         raise TypeError(
             f"read_records: source must be a path, a dataset, or rows; got {type(source).__name__}"
         )

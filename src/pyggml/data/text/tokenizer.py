@@ -323,7 +323,7 @@ class Tokenizer:
         """
         if checks.flag(who, "eos", eos) and self.eos_id is None:
             raise ValueError(f"{who}: the tokenizer has no end-of-text token; use eos=False")
-        if not isinstance(chunks, Iterable):
+        if not checks.is_iterable(chunks):
             raise TypeError(f"{who}: chunks must be those that cut() makes; got {shown(chunks)}")
         head = [self.bos_id] if eos and self.add_bos and self.bos_id is not None else []
         tail = [self.eos_id] if eos and self.eos_id is not None else []

@@ -76,7 +76,7 @@ class MLPConfig(ClassifierConfig):
         object.__setattr__(self, "hidden", check_widths("MLPConfig", "hidden", self.hidden, 0))
         for name in ("mean", "std"):
             given = getattr(self, name)
-            if isinstance(given, (int, float)):
+            if isinstance(given, (int, float)) or getattr(given, "ndim", 1) == 0:
                 given = (given,)
             if isinstance(given, (list, tuple, np.ndarray)) and len(given) == 1:
                 check_room("MLPConfig", self.inputs)

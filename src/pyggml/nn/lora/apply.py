@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ... import checks
+from ...errors import shown
 from ..layers import Dropout, Linear
 from ..module import Module
 from ..swap import swap_modules
@@ -208,9 +209,9 @@ def _chosen(who: str, model: Module, targets: str | Iterable[str]) -> list[str]:
     linears = {path for path, m in layers.items() if isinstance(m, Linear)}
     if isinstance(targets, str):
         targets = [targets]
-    wanted = list(targets) if isinstance(targets, Iterable) else []
+    wanted = list(targets) if checks.is_iterable(targets) else []
     if not wanted or not all(isinstance(target, str) for target in wanted):
-        raise TypeError(f"{who}: targets must be names of layers; got {targets!r:.80}")
+        raise TypeError(f"{who}: targets must be names of layers; got {shown(targets)}")
     found: set[str] = set()
     for target in wanted:
         if target == ALL:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...checks import is_iterable
 from ...data import read_records
 from ...errors import ConfigError, ConfigTypeError, shown
 from ...io import atomic_write
@@ -37,7 +38,7 @@ def rows_of(data: Any) -> Rows | None:
         if part is not None:
             cure = f"choose a part of it, such as data[{part!r}]"
         raise ConfigTypeError(f"`data` must be files or rows; got a mapping: {cure}")
-    if not isinstance(data, Iterable):
+    if not is_iterable(data):
         raise ConfigTypeError(
             f"`data` must be files or rows; got {shown(data)}: give paths, a Dataset, a data frame "
             "or a list of mappings"

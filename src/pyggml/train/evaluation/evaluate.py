@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ...checks import function, instance, names, whole
+from ...checks import function, instance, is_iterable, names, whole
 from ...data import IGNORE_INDEX, Loader, TokenDataset
 from ...distributed import Group
-from ...errors import ConfigError
+from ...errors import ConfigError, shown
 from ...nn.weight_check import WeightCheck
 from ..arguments import check_token_bytes
 from ..metrics.records import EvalMetrics, perplexity
@@ -126,8 +126,8 @@ def evaluate(
     asked = dict(metrics) if isinstance(metrics, Mapping) else read_metrics(kind, metrics)
     checked = False
     sums = _Sums()
-    if not isinstance(batches, Iterable):
-        raise TypeError(f"evaluate: batches must be iterable; got {type(batches).__name__}")
+    if not is_iterable(batches):
+        raise TypeError(f"evaluate: batches must be iterable; got {shown(batches)}")
     if step is not None:
         instance("evaluate", "step", step, TrainStep)
     function("evaluate", "stop", stop, "() -> bool")

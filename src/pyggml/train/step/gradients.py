@@ -12,7 +12,7 @@ import numpy as np
 
 from ...backend.device import alone
 from ...backend.not_copied import NotCopied
-from ...checks import number
+from ...checks import instance, number, whole
 from ...distributed import Group
 from ...graph import Graph
 from ...models import Model
@@ -64,10 +64,10 @@ class StepGradients(NotCopied):
         self.optimizer: Any = optimizer
         if optimizer is not None:  # an evaluation needs none
             check_optimizer("TrainStep", optimizer, self.model)
-        self.clip = number("TrainStep", "clip", clip or 0.0, 0) or None
+        self.clip = _limit("clip", clip)
         self.runs = 0
-        self.group = group or Group()
-        self.clip_value = number("TrainStep", "clip_value", clip_value or 0.0, 0) or None
+        self.group = Group() if group is None else instance("TrainStep", "group", group, Group)
+        self.clip_value = _limit("clip_value", clip_value)
         check_step(loss, precision, scaler)
         self.scaler = scaler if scaler is not None or precision != "f16" else GradScaler()
         self._fused = bool(getattr(optimizer, "fused_update", False))
@@ -83,7 +83,7 @@ class StepGradients(NotCopied):
         self.accumulates = False
         self.empty = self._empty_in_a_row = 0
         # Each rank has dropout masks of its own.
-        seed += _SEEDS * self.group.rank
+        seed = whole("TrainStep", "seed", seed) + _SEEDS * self.group.rank
         self._graphs = StepGraphs(model, optimizer, loss, seed, precision)
         self._clip_values: tuple[list[Tensor], ClipValue] | None = None
 
@@ -293,3 +293,8 @@ class StepGradients(NotCopied):
         """Let a graph without gradients have the parameters that it reads."""
         exchange = self.exchange
         return nullcontext() if exchange is None else exchange.delivery.awaiting(graph, False)
+
+
+def _limit(name: str, value: float | None) -> float | None:
+    """Return a limit; None where there is none, which 0 says, too."""
+    return None if value is None else number("TrainStep", name, value, 0) or None

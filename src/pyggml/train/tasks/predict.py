@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...checks import flag, whole
+from ...checks import array, flag, whole
 from ...data import IGNORE_INDEX, ArrayDataset, Dataset, Loader
 from ...errors import ShapeError, reason
 from ...nn.weight_check import WeightCheck
@@ -88,7 +88,7 @@ def _batches(who: str, data: Any, size: int) -> Iterator[Batch]:
     if isinstance(data, Dataset) and not isinstance(data, np.ndarray):
         yield from Loader(data, min(size, len(data)), shuffle=False, pad_last=True).once()
         return
-    rows = np.asarray(data)
+    rows = array(who, "data", data, kinds=None)
     if not rows.ndim or not rows.size:
         raise ShapeError(f"{who}: data must have at least one row; got shape {rows.shape}")
     try:
