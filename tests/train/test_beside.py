@@ -2,6 +2,7 @@
 """Computations of several graphs beside a thread that trains the same model."""
 
 import itertools
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -102,8 +103,29 @@ def test_buffers_count() -> None:
     check.check()
 
 
+def test_measuring_twice_at_once() -> None:
+    """Two threads that measure one model hear each what they multiply themselves."""
+    model = models.GPT2(models.GPT2Config(vocab_size=9, context=8, n_embd=8, n_layer=2, n_head=2))
+    texts = [[1, 2, 3, 4], [5, 6, 7, 8]]
+    wanted = [measure_importance(model, text, length=4).values for text in texts]
+    found: list[Any] = [None, None]
+
+    def work(number: int) -> None:
+        for _ in range(8):
+            found[number] = measure_importance(model, texts[number], length=4).values
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for own, values in zip(wanted, found, strict=True):
+        np.testing.assert_equal(values, own)
+
+
 def test_a_state_is_of_one_step() -> None:
     """`state_dict` and `load_state_dict` read and write all tensors between two steps."""
+    interval = sys.getswitchinterval()
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(8)))
     states = [{n: np.full(a.shape, k) for n, a in model.state_dict().items()} for k in (1.0, 2.0)]
     model.load_state_dict(states[0])
@@ -115,10 +137,14 @@ def test_a_state_is_of_one_step() -> None:
                 model.load_state_dict(state)
 
     thread = threading.Thread(target=work)
-    thread.start()
-    found = [model.state_dict() for _ in range(50)]
-    stop.set()
-    thread.join()
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        found = [model.state_dict() for _ in range(50)]
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(interval)
     assert all(len({float(a.flat[0]) for a in state.values()}) == 1 for state in found)
 
 
