@@ -239,3 +239,33 @@ def test_free_threaded_python_is_refused(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "free-threaded" in done.stdout
+
+
+@pytest.mark.parametrize("first", ["", "import pyggml"])
+def test_subinterpreters_are_refused(tmp_path: Path, first: str) -> None:
+    """Whether or not the main one has imported the package; and the process ends."""
+    done = run(
+        f"""
+        {first}
+        try:
+            import _interpreters as interpreters
+            kind = ["legacy"]
+        except ImportError:  # Python 3.12 and before
+            import _xxsubinterpreters as interpreters
+            kind = []
+        code = (
+            "import warnings\\n"
+            "warnings.simplefilter('ignore')\\n"  # of NumPy
+            "try: import pyggml\\n"
+            "except ImportError as error: print('refused:', error, flush=True)\\n"
+        )
+        interpreters.run_string(interpreters.create(*kind), code)
+        print("done")
+        """,
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    refused, last = done.stdout.splitlines()
+    assert refused.startswith("refused")
+    assert first or "subinterpreter" in refused  # else NumPy may have refused before
+    assert last == "done"

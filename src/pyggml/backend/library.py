@@ -18,16 +18,11 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from .cpu_sets import choose_cpu
+from .interpreter import check_interpreter
 from .library_files import check_module, cpu_library, cure, libraries, not_imported
 from .scopes import Scope, Scopes
 
-# Free-threaded Python lacks the stable ABI of the module, and much here counts on the lock.
-if not getattr(sys, "_is_gil_enabled", lambda: True)():
-    raise ImportError(
-        "pyggml: the interpreter must have the global interpreter lock; got free-threaded Python"
-        f" {sys.version_info.major}.{sys.version_info.minor}; use the ordinary one (python3, not"
-        " python3t), 3.10 or later"
-    )
+check_interpreter()
 
 # Before ggml's libraries are loaded: an instruction that the CPU lacks would end the process.
 _variant = choose_cpu(os.environ.get("PYGGML_CPU", ""))
