@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import pyggml as pg
 from pyggml import ops
+from pyggml.nn import functional as F
 from pyggml.testing import CASES, INFINITE, Case, run_nonfinite
 
 NAN, INF = np.nan, np.inf
@@ -55,6 +58,45 @@ def test_top_k_of_rows_full_of_nan() -> None:
     assert (np.sort(found[:, :151]) == np.arange(0, 301, 2)).all()
     rest = np.take_along_axis(x, found[:, 151:], 1)
     assert (rest == -np.sort(-x[:, 1::2])[:, :9]).all()
+
+
+def test_sorting_has_nan_as_the_largest() -> None:
+    x = pg.tensor([NAN, INF, 1.0, -INF, NAN, 2.0])
+    for descending in (False, True):
+        want = [NAN, NAN, INF, 2, 1, -INF][:: 1 if descending else -1]
+        np.testing.assert_array_equal(pg.sort(x, descending=descending).values.numpy(), want)
+        for k in range(1, 7):
+            values, places = pg.topk(x, k, largest=descending)
+            np.testing.assert_array_equal(values.numpy(), want[:k])
+            np.testing.assert_array_equal(x.numpy()[places.numpy()], want[:k])
+
+
+# The value and the gradient at -inf, at inf and at 0; those of torch.
+SELU, SCALE = 1.6732632423543772 * 1.0507009873554805, 1.0507009873554805
+ACTIVATIONS = [
+    (F.elu, (), [-1, INF, 0], [0, 1, 1]),
+    (F.elu, (0.5,), [-0.5, INF, 0], [0, 1, 0.5]),
+    (F.elu, (2.0,), [-2, INF, 0], [0, 1, 2]),
+    (F.selu, (), [-SELU, INF, 0], [0, SCALE, SELU]),
+    (F.celu, (0.5,), [-0.5, INF, 0], [0, 1, 1]),
+    (F.softplus, (), [0, INF, np.log(2)], [0, 1, 0.5]),
+    (F.softplus, (2.0,), [0, INF, np.log(2) / 2], [0, 1, 0.5]),
+    (F.logsigmoid, (), [-INF, 0, -np.log(2)], [1, 0, 0.5]),
+    (F.hardtanh, (-2.0, 2.0), [-2, 2, 0], [0, 0, 1]),
+    (F.gelu, ("tanh",), [0, INF, 0], [0, 1, 0.5]),  # of torch: NaN, 0 times infinity
+]
+
+
+@pytest.mark.parametrize(("fn", "more", "values", "grads"), ACTIVATIONS)
+def test_activations_at_infinity(
+    fn: Any, more: tuple[Any, ...], values: list[float], grads: list[float]
+) -> None:
+    x = pg.tensor([-INF, INF, 0.0], requires_grad=True)
+    y = fn(x, *more)
+    np.testing.assert_allclose(y.numpy(), values, rtol=1e-5)
+    y.sum().backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), grads, rtol=1e-5)
 
 
 @pytest.mark.parametrize("at", range(4))

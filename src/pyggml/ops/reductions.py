@@ -23,6 +23,7 @@ __all__ = [
     "axes_of",
     "mean",
     "mean_rows",
+    "ordered",
     "rows_over",
     "sum",
     "sum_rows",
@@ -198,13 +199,19 @@ def top_k(x: Tensor, k: int) -> Tensor:
         >>> top_k(tensor([[1.0, 3.0, 2.0]]), 2).tolist()
         [[1, 2]]
     """
-    need_float("top_k", "x", x)
-    need_ndim("top_k", "x", x, 1, 2, 3, 4)
-    k = whole("top_k", "k", k)
+    return ordered("top_k", x, k, True)
+
+
+def ordered(who: str, x: Tensor, k: int, largest: bool) -> Tensor:
+    """Return the indices of the k largest or smallest elements of each row, in their order."""
+    need_float(who, "x", x)
+    need_ndim(who, "x", x, 1, 2, 3, 4)
+    k = whole(who, "k", k)
     if not 1 <= k <= x.shape[-1]:
         raise ShapeError(
-            f"top_k: k must be from 1 to {x.shape[-1]}, the last extent; got {shown(k)}"
+            f"{who}: k must be from 1 to {x.shape[-1]}, the last extent; got {shown(k)}"
         )
-    order = record(lib.ggml_argsort, [contiguous(x), lib.GGML_SORT_ORDER_DESC], x.shape, False)
-    limit_rows(order.node, x.shape[-1])
-    return getitem(order, (..., slice(0, k)))
+    order = lib.GGML_SORT_ORDER_DESC if largest else lib.GGML_SORT_ORDER_ASC
+    places = record(lib.ggml_argsort, [contiguous(x), order], x.shape, False)
+    limit_rows(places.node, x.shape[-1])
+    return getitem(places, (..., slice(0, k)))

@@ -135,6 +135,8 @@ CASES: list[Case] = [
     _case("gather", lambda x, d, i: np.take_along_axis(x, i, d), (3, 4), extra=(1, _PICKED)),
     _case("gather", lambda x, d, i: np.take_along_axis(x, i, d), (4, 2), extra=(0, _PICKED)),
     Case("topk", _first("topk", 2), lambda x: np.sort(x, -1)[..., :-3:-1], (_X,)),
+    Case("topk", _first("topk", 2, -1, False), lambda x: np.sort(x, -1)[..., :2], (_X,),
+         variant="smallest"),
     _case("mm", np.matmul, (3, 4), (4, 5)),
     _case("bmm", np.matmul, (2, 3, 4), (2, 4, 5)),
     _case("mv", np.matmul, (3, 4), (4,)),

@@ -22,7 +22,7 @@ INDICES = frozenset({"argmax", "top_k"})
 """The ops whose results are indices, for which a NaN is larger than all numbers."""
 
 AS_NUMPY = frozenset("eq ne lt le gt ge isnan isinf isfinite any all argmin topk".split())
-"""The ops whose results for a NaN are NumPy's: 1 or 0, an index, or the NaN before all numbers."""
+"""The ops whose results for a NaN are NumPy's: 1 or 0, an index, or the NaN as the largest."""
 
 WHOLE = frozenset({"floor_divide", "remainder"})
 """The ops of whole numbers, which are neither NaN nor infinite."""

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ... import ops
 from ...checks import choice, flag, number
 from ...errors import ShapeError, composed, fitting
@@ -50,11 +52,11 @@ def dropout(
 def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """x above 0, alpha · (exp(x) - 1) below. Source: ggml_elu; Clevert et al. 2015."""
     factor = number("elu", "alpha", alpha)
-    y = ops.elu(x)
     if factor == 1:
-        return y
-    above = ops.relu(x)
-    return ops.add(above, ops.scale(ops.sub(y, above), factor))
+        return ops.elu(x)
+    # Each half has no part of the other: the difference of two infinities would be NaN.
+    below = ops.elu(ops.clamp(x, -math.inf, 0.0))
+    return ops.add(ops.relu(x), ops.scale(below, factor))
 
 
 @on_demand

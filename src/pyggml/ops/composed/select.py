@@ -13,7 +13,7 @@ from ...tensors.create import tensor
 from ...tensors.tensor import Tensor
 from ...tensors.tracing import is_input, outer
 from ..operands import axis_of, need_dtype, need_float, need_ndim, need_tensor
-from ..reductions import top_k
+from ..reductions import ordered
 from ..rows import check_row_numbers, get_rows
 from ..shape import cast, permute, reshape, transpose
 
@@ -152,11 +152,13 @@ def _gather_last(x: Tensor, ids: Tensor) -> Tensor:
 def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True) -> ValuesIndices:
     """Return the k largest elements along an axis and their places, the largest first.
 
+    A NaN is larger than all numbers; on CUDA and Metal its place is undefined.
+
     Args:
         x: f32.
         k: how many.
         dim: the axis.
-        largest: False takes the smallest.
+        largest: False takes the smallest, the smallest first.
 
     Returns:
         `values` (..., k), through which gradients flow, and `indices` (..., k) i32; k stands at
@@ -177,7 +179,7 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True) -> ValuesIndice
     if not isinstance(largest, bool):
         raise DTypeError(f"topk: largest must be True or False; got {shown(largest)}")
     rows = x if axis == x.ndim - 1 else transpose(x, axis, -1)
-    places = top_k(rows if largest else -rows, k)
+    places = ordered("topk", rows, k, largest)
     found = ValuesIndices(_gather_last(rows, places), places)
     if axis == x.ndim - 1:
         return found

@@ -13,12 +13,12 @@ from ...errors import ShapeError, composed, fitting, shown
 from ...tensors.create import check_room
 from ...tensors.operators import register
 from ...tensors.tensor import Tensor
-from ..composed.join import cat, flatten, flip, unsqueeze
+from ..composed.join import cat, flatten, unsqueeze
 from ..composed.reduce import std, var
 from ..composed.select import ValuesIndices, index_select, topk
 from ..operands import axis_of, broadcast, need_float, need_ndim, need_tensor, need_wholes
 from ..reductions import mean
-from ..shape import broadcast_to, cast, getitem, permute, reshape, transpose
+from ..shape import broadcast_to, getitem, permute, reshape, transpose
 
 __all__ = [
     "argsort",
@@ -258,7 +258,7 @@ def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None) -> Tensor
 def sort(x: Tensor, dim: int = -1, descending: bool = False) -> ValuesIndices:
     """Return the elements of an axis in order, and their places.
 
-    NaN counts as the largest.
+    A NaN is larger than all numbers; on CUDA and Metal its place is undefined.
 
     Args:
         x: f32.
@@ -279,12 +279,7 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False) -> ValuesIndices:
         ([1.0, 2.0, 3.0], [1, 2, 0])
     """
     axis = axis_of("sort", dim, need_float("sort", "x", x).ndim, "dim")
-    values, places = topk(x, x.shape[axis], axis)
-    if flag("sort", "descending", descending):
-        return ValuesIndices(values, places)
-    # Whole numbers up to 2^24 are exact in f32, which can be turned round.
-    turned = cast(flip(cast(places, "f32"), (axis,)), "i32")
-    return ValuesIndices(flip(values, (axis,)), turned)
+    return topk(x, x.shape[axis], axis, flag("sort", "descending", descending))
 
 
 @composed
