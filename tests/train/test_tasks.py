@@ -48,6 +48,18 @@ def test_edges_of_r2():
         r2_score([1.0], [1.0, 2.0])
 
 
+def test_metrics_of_nan():
+    """NaN is neither right nor the mean of the targets."""
+    for spoiled in ([[np.nan, 1.0], [2.0, 1.0]], [[2.0, 1.0], [np.nan, 1.0]]):
+        assert all(np.isnan(metric(*spoiled)) for metric in (r2_score, rmse, mae))
+    # a label is wrong, whatever the target
+    assert subset_accuracy([[np.nan, 1], [0, 1]], [[0, 1], [0, 1]]) == 0.5
+    assert label_f1_score([[np.nan], [1]], [[0], [1]]) == pytest.approx(2 / 3)
+    assert label_f1_score([[np.nan], [np.nan]], [[0], [1]]) == 0
+    with pytest.raises(ValueError, match="targets"):
+        subset_accuracy([[1.0]], [[np.nan]])
+
+
 def test_regression_learns_standardised_targets():
     y = 5e4 + 1e3 * X @ np.array([1.0, -2.0, 0.5])
     train, test = ArrayDataset(X, y).split(0.2)

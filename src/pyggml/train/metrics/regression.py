@@ -31,7 +31,7 @@ def r2_score(predicted: ArrayLike, targets: ArrayLike) -> float:
     """Return the share of the targets' variance that predictions explain, at most 1.
 
     Of several outputs it is the mean. An output whose targets are all equal has 1 where the
-    predictions are right, and else 0.
+    predictions are right, and else 0. With a NaN it is NaN.
 
     Args:
         predicted: numbers.
@@ -53,7 +53,8 @@ def r2_score(predicted: ArrayLike, targets: ArrayLike) -> float:
     found, wanted = _rows("r2_score", predicted, targets)
     left = ((found - wanted) ** 2).sum(axis=0)
     whole = ((wanted - wanted.mean(axis=0)) ** 2).sum(axis=0)
-    return float(np.where(whole > 0, 1 - left / np.where(whole > 0, whole, 1), left == 0).mean())
+    equal = whole == 0  # not where it is NaN
+    return float(np.where(equal, left == 0, 1 - left / np.where(equal, 1, whole)).mean())
 
 
 def rmse(predicted: ArrayLike, targets: ArrayLike) -> float:

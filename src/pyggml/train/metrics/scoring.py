@@ -208,21 +208,23 @@ def f1_score(
 
 
 def _label_rows(who: str, predicted: ArrayLike, targets: ArrayLike) -> list[np.ndarray]:
-    """Return labels as rows of truth values."""
+    """Return labels as rows of truth values; a prediction that is NaN is the wrong one."""
     found, wanted = _numbers(who, "predicted", predicted), _numbers(who, "targets", targets)
     if found.shape != wanted.shape or wanted.ndim != 2 or not wanted.size:
         raise ShapeError(
             f"{who}: predictions and targets must be (N, labels); got {found.shape} and "
             f"{wanted.shape}"
         )
-    return [found > 0.5, wanted > 0.5]
+    if np.isnan(wanted).any():
+        raise ValueError(f"{who}: targets must be 0 or 1; got NaN")
+    return [np.where(np.isnan(found), wanted <= 0.5, found > 0.5), wanted > 0.5]
 
 
 def subset_accuracy(predicted: ArrayLike, targets: ArrayLike) -> float:
     """Return the share of rows whose labels are all right.
 
     Args:
-        predicted: 1 for each label that a row has, or its probability.
+        predicted: 1 for each label that a row has, or its probability; NaN is wrong.
         targets: 1 for each label that a row has.
 
     Shape:
@@ -230,6 +232,7 @@ def subset_accuracy(predicted: ArrayLike, targets: ArrayLike) -> float:
 
     Raises:
         ShapeError: the shapes do not fit.
+        ValueError: a target is NaN.
 
     Source: scikit-learn's accuracy_score of several labels.
 
@@ -245,7 +248,7 @@ def label_f1_score(predicted: ArrayLike, targets: ArrayLike, average: str = "mac
     """Return the harmonic mean of precision and recall of several labels.
 
     Args:
-        predicted: 1 for each label that a row has, or its probability.
+        predicted: 1 for each label that a row has, or its probability; NaN is wrong.
         targets: 1 for each label that a row has.
         average: "macro" is the mean over labels, "weighted" that over labels as often as they
             occur, "micro" counts all labels together.
@@ -255,7 +258,7 @@ def label_f1_score(predicted: ArrayLike, targets: ArrayLike, average: str = "mac
 
     Raises:
         ShapeError: the shapes do not fit.
-        ValueError: an unknown average.
+        ValueError: an unknown average, or a target is NaN.
 
     Source: scikit-learn's f1_score of several labels; a label that nobody has or gets scores 0.
 
