@@ -157,11 +157,24 @@ FAST_OPS = (
     "UPSCALE_BACK",
 )
 
-# With these, whole training steps run on the emulated device; what else a graph asks for fails.
+# With these, whole training steps and random programs run on the emulated device; what else a graph
+# asks for fails.
 TRAINING = (
     *KERNELS,
+    "add-id",
+    "conv2d",
+    "conv2d-dw",
+    "conv2d-transpose",
+    "cumsum",
+    "diag",
+    "diagmask",
     "mmvf",
+    "pad_reflect_1d",
+    "roll",
     "set-rows",
+    "solve_tri",
+    "tri",
+    "upscale",
 )
 
 # Several GPUs, which share host memory; a launch inside of a #define, which is not translated.

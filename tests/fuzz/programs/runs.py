@@ -170,6 +170,8 @@ def graph(program: Program, again: bool = False, step: bool = False) -> Found:
     grads = {t: pg.zeros(t.shape) for t in params.values()}
     reached = _reached(total, grads)
     g = _graph([*recorded.losses, *outputs], total, reached, overwrite=True)
+    counts["nodes"] += len(g.headers)
+    counts["nodes on the CPU"] += sum(g.fallbacks.values())
     found = []
     for _ in range(2):
         g.run()
