@@ -51,7 +51,7 @@ ATTENTION = {
         right="back_mma_should_use(dst, ggml_cuda_info().devices[device].cc);",
         wrong="back_mma_should_use(dst, ggml_cuda_info().devices[device].cc) || true;",
         case="FLASH_ATTN_EXT_BACK/bf16-heads-in-f32",
-        said="before the begin of",
+        said="(before the begin|past the end) of",
     ),
     # the log-sums that the forward leaves
     "the largest score for the log-sum": Mistake(
