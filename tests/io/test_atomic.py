@@ -160,9 +160,11 @@ def test_what_a_replaced_directory_has_besides_is_moved_aside(
             (folder / "own").write_text(content)
         (tmp_path / "step" / "mine").write_text(content)
         (tmp_path / "step" / "deep").mkdir()
+        (tmp_path / "step" / ".DS_Store").touch()  # a file manager's, which goes
     for folder, content in (("step.left", "1"), ("step.left1", "2"), ("step", "3")):
         assert (tmp_path / folder / "mine").read_text() == content
         assert (tmp_path / folder / "deep").is_dir()
+        assert (tmp_path / folder / ".DS_Store").exists() == (folder == "step")
     assert (tmp_path / "step" / "own").read_text() == "3"
     assert not (tmp_path / "step.left" / "own").exists()
     assert "what else was in it is in" in caplog.text

@@ -34,7 +34,9 @@ def move_others(old: Path, new: Path) -> None:
     Raises:
         OSError: something cannot be moved.
     """
-    others = [] if old.is_symlink() else sorted(set(os.listdir(old)) - set(os.listdir(new)))
+    names = [] if old.is_symlink() else sorted(set(os.listdir(old)) - set(os.listdir(new)))
+    # Hidden files are those of file managers and network file systems.
+    others = [name for name in names if not name.startswith(".")]
     if not others:
         return
     target = free_name(old)
