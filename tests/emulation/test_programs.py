@@ -62,7 +62,7 @@ def test_programs_on_cuda() -> None:
 
 
 def test_a_product_with_a_row_of_odd_stride_on_cuda() -> None:
-    """Not with the kernel that reads two elements at once, as `mul_mat(w, x[:, :4])` of x (2, 5)."""
+    """Such as `mul_mat(w, x[:, :4])` of x (2, 5): not by the kernel that reads pairs."""
     run(Builder(TREE, default_cache()).backend(), "cuda:0", 1, first=206)
 
 
