@@ -69,7 +69,7 @@ MISTAKES = {
         right="(distance != 0 && d != n*distance)",
         wrong="false",
         case="REPEAT_BACK/vectors-permuted",
-        said="normalized|is nan|is -nan",
+        said="normalized|is nan|is -nan|order of the threads",
         kernels=("rows_back",),
         fast=True,
     ),
