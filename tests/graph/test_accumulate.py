@@ -8,7 +8,7 @@ import pytest
 
 import pyggml as pg
 from pyggml import ops
-from pyggml.backend.library import lib
+from pyggml.backend.library import ffi, lib
 from pyggml.graph import grad_of
 
 N = 300
@@ -51,6 +51,18 @@ def test_gradients_are_added_to_what_is_there():
     graph.run()
     np.testing.assert_array_equal(grad.numpy(), 2 * once)
     np.testing.assert_array_equal(once, np.tile(x.numpy().sum(0), (4, 1)))
+
+
+def test_views_of_a_sum_in_place_show_the_tensor_that_has_the_memory():
+    a = pg.tensor(np.ones((2, 6), np.float32), requires_grad=True)
+    h = ops.reshape(ops.tanh(a), (4, 3))
+    one = ops.mul_mat(h, pg.ones((5, 3))).mean()
+    two = ops.sqr(ops.mul_mat(h, pg.ones((5, 3)))).mean()
+    loss = one + two
+    graph = pg.Graph([loss], loss=loss, grads={a: pg.zeros((2, 6))})
+    of = [ptr.view_src for ptr in graph.headers if ptr.view_src != ffi.NULL]
+    assert any(ptr.op == lib.GGML_OP_OUT_PROD for ptr in of)
+    assert all(ptr.view_src == ffi.NULL for ptr in of)  # Metal's backend asserts it
 
 
 def overwritten(loss: pg.Tensor, *params: pg.Tensor) -> tuple[pg.Graph, list[np.ndarray]]:

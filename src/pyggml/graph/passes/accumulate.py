@@ -52,6 +52,8 @@ def _add_in_place(
     added: set[int] = set()
     gone: set[int] = set()
     for ptr in order:
+        if address(ptr.view_src) in added:
+            ptr.view_src = ptr.view_src.view_src  # a view names the tensor whose memory it shows
         if ptr.op != lib.GGML_OP_ADD:
             continue
         there, addend = ptr.src[0], ptr.src[1]
