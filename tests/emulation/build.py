@@ -255,6 +255,7 @@ _CASES = tuple(
         "attention_parts",
         "steps",
         "chains",
+        "vectors",
         "scratch",
         "nonfinite",
     )

@@ -469,6 +469,7 @@ std::vector<op_case> op_cases() {
     attention_parts(t);
     steps(t);
     chains(t);
+    vectors(t);
     nonfinite(t);
     scratch(t);
     return t.cases;

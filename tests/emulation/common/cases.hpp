@@ -105,6 +105,7 @@ void products(table & t);    // products.cpp
 void tf32(table & t);        // tf32.cpp
 void steps(table & t);       // steps.cpp
 void chains(table & t);      // chains.cpp
+void vectors(table & t);     // vectors.cpp
 void nonfinite(table & t);   // nonfinite.cpp
 void scratch(table & t);     // scratch.cpp
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Chains of ops with sums over rows, in the order of a training step, which CUDA computes in few kernels: the gradients of a
-// norm with gain and bias, and of the bias of a linear layer, whose gradient is rounded for its matmuls.
+// norm with gain and bias, and of the bias of a linear layer, whose gradient is rounded for its matmuls. And rows of nodes that
+// Metal may not compute in one.
 #include "cases.hpp"
 
 namespace emu {
@@ -161,9 +162,36 @@ void residuals(table & t) {
     add("rows",       ne, false, false, layout::rows);
 }
 
+// the kernel writes the last node alone
+void rows_of_nodes(table & t) {
+    const shape ne = { 36, 5, 3, 2 };
+    const auto add = [&](const char * op, const std::string & name, std::function<ggml_tensor * (builder &)> build) {
+        t.add(op, "row-" + name, std::move(build)).only = "Metal";
+    };
+    for (bool twice : { true, false }) {
+        add("ADD", twice ? "of-itself" : "of-the-first", [=](builder & b) {
+            // what is added lies in one buffer, as the kernel wants it
+            ggml_tensor * room  = ggml_new_tensor_4d(b.ctx, GGML_TYPE_F32, ne[0], ne[1], ne[2], 2*ne[3]);
+            ggml_tensor * other = ggml_view_4d(b.ctx, room, ne[0], ne[1], ne[2], ne[3], room->nb[1], room->nb[2], room->nb[3], ne[3]*room->nb[3]);
+            b.inputs.push_back({ other, std::vector<float>(ggml_nelements(other), 0.5f) });
+            ggml_tensor * sum = ggml_add(b.ctx, b.real(ne), other);
+            b.lies_over(sum, room);
+            return ggml_add(b.ctx, twice ? sum : ggml_add(b.ctx, sum, other), sum);
+        });
+    }
+    add("MUL", "norm-by-itself", [=](builder & b) {
+        ggml_tensor * norm = ggml_rms_norm(b.ctx, b.real(ne), 1e-6f);
+        return ggml_mul(b.ctx, norm, norm);
+    });
+    add("SCALE", "norm-and-bias", [=](builder & b) {
+        return ggml_scale_bias(b.ctx, ggml_norm(b.ctx, b.real(ne), 1e-6f), 2.0f, -3.0f);
+    });
+}
+
 } // namespace
 
 void chains(table & t) {
+    rows_of_nodes(t);
     norms(t);
     biases(t);
     residuals(t);

@@ -105,6 +105,18 @@ void nonfinite(table & t) {
         });
         t.add("ARGMAX", "infinite-" + s, [=](builder & b) { return ggml_argmax(b.ctx, b.values(GGML_TYPE_F32, { n, 3, 1, 1 }, { -INFINITY })); });
     }
+
+    // what is not read must not be multiplied by 0: here it is NaN, on the device also what nobody has written yet
+    t.add("TRI", "nan", [](builder & b) { return ggml_tri(b.ctx, row(b, { 23, 23, 2, 1 }), GGML_TRI_TYPE_LOWER); }).only = "Metal";
+    for (int64_t n : { 3, 37 }) {
+        t.add("SOLVE_TRI", "nan-" + std::to_string(n), [=](builder & b) {
+            std::vector<float> v(n*n);
+            for (int64_t i = 0; i < n*n; ++i) {
+                v[i] = i%n > i/n ? NAN : i%n == i/n ? 1.5f : 0.01f*(i%7 - 3);
+            }
+            return ggml_solve_tri(b.ctx, b.values(GGML_TYPE_F32, { n, n, 2, 1 }, v), b.real({ 5, n, 2, 1 }), true, true, false);
+        }).only = "Metal";
+    }
 }
 
 } // namespace emu

@@ -55,6 +55,8 @@ UPSTREAM = (
     "mul_mm",
     "misc",
     "argsort",
+    "tri",
+    "solve_tri",
     "fa_aux",
     "fa_f32",
     "fa_vec_f32",
