@@ -256,7 +256,7 @@ MISTAKES = {
     ),
     "a mask of any address in vectors": Mistake(
         source="ggml-metal-train.cpp",
-        right="(!op->src[4] || aligned(op->src[4]))",
+        right="(!op->src[4] || ggml_metal_has_vectors(op->src[4]))",
         wrong="true",
         case="FLASH_ATTN_EXT_BACK/causal",
         said="no multiple of 8|normalized|is nan",
