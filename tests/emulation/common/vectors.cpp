@@ -75,6 +75,10 @@ void vectors(table & t) {
             return ggml_flash_attn_ext(b.ctx, q, b.real({ 32, 8, 2, 1 }), b.real({ 32, 8, 2, 1 }), nullptr, 0.2f, 0.0f, 0.0f);
         }).supported = false;
     }
+    // the kernel reads a second row, where there is none
+    add(t, "MUL_MAT", "one-row", [](builder & b) {
+        return ggml_mul_mat(b.ctx, b.real({ 36, 1, 1, 1 }, -1.0f, 1.0f, layout::odd_1), b.real({ 36, 3, 1, 1 }));
+    });
 }
 
 } // namespace emu
