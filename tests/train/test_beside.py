@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Computations of several graphs beside a thread that trains the same model."""
 
+import copy
 import itertools
+import pickle
 import sys
 import threading
 import time
@@ -101,6 +103,57 @@ def test_buffers_count() -> None:
         check.check()
     check.reset()
     check.check()
+
+
+class _Meanwhile:
+    """Lets another thread write the tensors of a layer while what has this is copied or pickled."""
+
+    def __init__(self, layer: nn.Module):
+        self._layer = layer
+        self.waited = False
+
+    def write(self) -> None:
+        for tensor in self._layer.parameters():
+            tensor.copy_(np.ones(tensor.shape))
+
+    def __reduce__(self) -> Any:
+        thread = threading.Thread(target=self.write)
+        thread.start()
+        thread.join(0.2)
+        self.waited = thread.is_alive()
+        return dict, ()
+
+
+def _layer_of_one_step() -> tuple[nn.Module, _Meanwhile]:
+    layer = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    for tensor in layer.parameters():
+        tensor.copy_(np.zeros(tensor.shape))
+    meanwhile = _Meanwhile(layer)
+    layer[0]._between = meanwhile  # after its weights, before those of the other
+    return layer, meanwhile
+
+
+def _numbers(layer: nn.Module) -> set[float]:
+    return {float(x) for t in layer.parameters() for x in t.numpy().ravel()}
+
+
+def test_a_copy_is_of_one_step() -> None:
+    layer, meanwhile = _layer_of_one_step()
+    assert _numbers(copy.deepcopy(layer)) == {0.0}
+    assert meanwhile.waited
+
+
+def test_a_pickle_is_of_one_step_or_refused() -> None:
+    layer, meanwhile = _layer_of_one_step()
+    with pytest.raises(RuntimeError, match="pickle: the model's weights must stay the same"):
+        pickle.dumps(layer)
+    assert not meanwhile.waited
+    layer, meanwhile = _layer_of_one_step()
+    with pg.alone():
+        written = pickle.dumps(layer)
+    assert meanwhile.waited
+    assert _numbers(pickle.loads(written)) == {0.0}
+    assert list(vars(pickle.loads(written)[1])) == list(vars(layer[1]))
 
 
 def test_measuring_twice_at_once() -> None:

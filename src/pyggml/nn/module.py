@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,10 +23,12 @@ from .base import IncompatibleKeys, ModuleTree, load_state
 from .init import empty_dtype
 from .mode import mode_of
 from .raw_bytes import blocks_of
+from .weight_check import SameWeights
 
 __all__ = ["Module", "Parameter"]
 
 M = TypeVar("M", bound="Module")
+_SAME = "same weights"
 
 
 @fitting
@@ -115,6 +118,25 @@ class Module(ModuleTree):
                 array = blocks_of(value) if blocks else value.numpy()
                 found[name] = array.astype(bool) if is_mask(value.node) else array
         return found
+
+    def __deepcopy__(self: M, memo: dict[int, Any]) -> M:
+        """Copy the module as it is between two steps of a training in another thread."""
+        with alone():
+            reduced: Any = self.__reduce_ex__(4)
+            make, arguments, *rest = reduced
+            made: M = make(*arguments)
+            memo[id(self)] = made
+            state = copy.deepcopy(rest[0], memo) if rest else None
+        if state is not None:
+            made.__setstate__(state)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Last, as pickle goes through the tensors one by one.
+        return {**self.__dict__, _SAME: SameWeights("pickle", self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update((name, each) for name, each in state.items() if name != _SAME)
 
     def load_state_dict(
         self, state: Mapping[str, ArrayLike], strict: bool = True

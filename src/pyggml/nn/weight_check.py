@@ -9,7 +9,7 @@ from typing import Any
 
 from ..backend.device import alone
 
-__all__ = ["WeightCheck"]
+__all__ = ["SameWeights", "WeightCheck"]
 
 
 class WeightCheck:
@@ -68,8 +68,20 @@ class WeightCheck:
                 f"{self._who}: the model's weights must stay the same until it is done; they were"
                 " changed meanwhile, as by a training in another thread: compute between two steps"
                 " (in a callback of the Trainer, or inside `with pyggml.alone():`), or use a copy"
-                " of the model; a Generator can go on after reset()"
+                " of the model, copy.deepcopy(model); a Generator can go on after reset()"
             )
 
     def _now(self) -> int:
         return sum(buffer.version for buffer in self._memory)
+
+
+class SameWeights(WeightCheck):
+    """The end of a module's state: pickled only where the tensors before it are of one step."""
+
+    def __init__(self, who: str, model: Any):
+        super().__init__(who, model)
+        self.check()
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        self.check()
+        return type(None), ()
