@@ -103,7 +103,8 @@ except MemoryError:
     )
 
 
-def test_a_tokenizer_without_threads() -> None:
+@pytest.mark.parametrize("first", ["train_bpe([text], 300)", "chars([text])"])
+def test_a_tokenizer_without_threads(first: str) -> None:
     text = """
 import logging
 messages = []
@@ -115,12 +116,14 @@ if os.getuid() == 0:  # whom the limit does not bind
     os.setgid(54322)
     os.setuid(54322)
 resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
-tokenizer = Tokenizer.train_bpe([text], 300)
+tokenizer = Tokenizer.FIRST
+assert len(tokenizer.encode(text)) > 100_000
 assert len(tokenizer.encode_documents([text])) > 100_000
 assert any("no threads" in message for message in messages), messages
 print("one")
 """
-    assert script(LIMIT + TOKENIZER.replace("CALL", "encode") + text) == "one\n"
+    text = TOKENIZER.replace("CALL", "encode") + text.replace("FIRST", first)
+    assert script(LIMIT + text) == "one\n"
 
 
 @pytest.mark.parametrize("kind", ["png", "parquet"])

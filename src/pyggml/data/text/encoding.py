@@ -90,6 +90,7 @@ class Encoder:
 
     def encode_text(self, who: str, text: str, parse_special: bool, add_special: bool) -> list[int]:
         """Return the ids of a whole text; see `Tokenizer.encode`."""
+        start_threads()
         self._check_bytes(who, Chunk(text), self._added if parse_special else ())
         if self._special is None:
             backend = self._parser() if parse_special else self._backend
