@@ -146,6 +146,15 @@ def test_the_newest_whole_one_is_offered(tmp_path: Path) -> None:
     assert f"{tmp_path / 'step-000004'} and {tmp_path / 'step-000003'}" in str(caught.value)
 
 
+@pytest.mark.parametrize("inside", ["", "checkpoints"])
+def test_a_folder_of_checkpoints_offers_the_newest_in_it(inside: str, tmp_path: Path) -> None:
+    save(tmp_path / inside, 1, 2, keep=4)
+    with pytest.raises(FormatError) as caught:
+        load_checkpoint(tmp_path)
+    newest = tmp_path / inside / "step-000002"
+    assert str(caught.value).endswith(f"give one, such as {newest}")
+
+
 def test_what_is_offered_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     options = {"steps": 6, "save_every": 2, "eval_every": 0, "keep": 9, "keep_best": False}
     whole = make_trainer(tmp_path, **options)

@@ -16,6 +16,7 @@ from ..errors import ConfigError, FormatError
 from ..io import atomic_write, clean_stale, make_dirs, read_regular
 from ..io.names import original, portable
 from ..io.runs import RUN_KIND
+from ..train.checkpoints.folders import CHECKPOINTS
 from ..train.checkpoints.folders import clear as clear_checkpoints
 
 __all__ = ["ArtifactDir"]
@@ -67,7 +68,7 @@ class ArtifactDir:
         self.comparison_page = self.path / "comparison.html"
         self.tensorboard = self.path / "tensorboard"
         self.wandb = self.path / "wandb"
-        self.checkpoints = self.path / "checkpoints"
+        self.checkpoints = self.path / CHECKPOINTS
 
     def files(self) -> list[Path]:
         """Return the files and folders of the run that exist, in the order of their making."""

@@ -16,6 +16,7 @@ from ...io.sealed import read_sealed
 
 __all__ = [
     "BEST",
+    "CHECKPOINTS",
     "FILES",
     "LATEST",
     "MODEL",
@@ -35,6 +36,8 @@ __all__ = [
     "step_of",
 ]
 
+CHECKPOINTS = "checkpoints"
+"""The folder of checkpoints in that of a run."""
 STATE, LATEST, BEST = "state.json", "latest", "best"
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 FILES = (MODEL, OPTIMIZER)

@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import FormatError
 from ...io import clean_stale
 from ...io.sealed import check_hash, read_sealed, seal
-from .folders import BEST, FILES, STATE, list_checkpoints, read_best, step_of
+from .folders import BEST, CHECKPOINTS, FILES, STATE, list_checkpoints, read_best, step_of
 from .state import check_record, typed
 
 __all__ = [
@@ -52,6 +52,11 @@ def read_manifest(path: Path, files: Collection[str] = FILES) -> dict[str, Any]:
     try:
         record = read_sealed(state)
     except FileNotFoundError:
+        inside = _newest_inside(path)
+        if inside is not None:
+            raise FormatError(
+                f"{path}: is no checkpoint, but there are some in it: give one, such as {inside}"
+            ) from None
         raise FormatError(
             f"{state}: the file is missing, so this is no complete checkpoint"
         ) from None
@@ -73,6 +78,11 @@ def read_manifest(path: Path, files: Collection[str] = FILES) -> dict[str, Any]:
     for name in files:
         check_hash(path / name, typed(record["files"], name, dict, state, "files."), STATE)
     return record
+
+
+def _newest_inside(path: Path) -> Path | None:
+    """Return the newest whole checkpoint of a run's folder, or of its folder of checkpoints."""
+    return whole_before(path)[0] or whole_before(path / CHECKPOINTS)[0]
 
 
 def is_whole(path: Path) -> bool:
@@ -149,6 +159,8 @@ def offering(path: Path) -> Iterator[None]:
     try:
         yield
     except FormatError as error:
+        if not os.path.lexists(path / STATE) and _newest_inside(path) is not None:
+            raise
         other, damaged = whole_before(path.parent, path)
         if other is None:
             advice = "no other is whole: restore it from a copy, or start anew"
