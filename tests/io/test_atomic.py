@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -31,6 +32,14 @@ def test_text_is_utf8(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == b"\xc3\xa9"
     with pytest.raises(ValueError, match="mode"), atomic_write(tmp_path / "a", "a"):
         pass
+
+
+def test_an_error_of_a_write_names_the_file(tmp_path: Path) -> None:
+    """A write to an open file tells no name."""
+    error = OSError(errno.EFBIG, "File too large")
+    with pytest.raises(OSError, match="File too large") as caught, atomic_write(tmp_path / "a"):
+        raise error
+    assert caught.value.filename == str(tmp_path / "a")
 
 
 @pytest.mark.parametrize("make", [atomic_write, atomic_path, atomic_dir])

@@ -20,6 +20,7 @@ from pyggml.recipes.report import WorstExamples
 from pyggml.recipes.report.training_curves import curves_svg, loss_svg, smooth
 
 SVG = "{http://www.w3.org/2000/svg}"
+ODD = "run\udce9"
 
 
 class Page(HTMLParser):
@@ -331,3 +332,8 @@ def test_runs_that_cannot_be_compared(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     with pytest.raises(FormatError, match="c: holds no run"):
         write_comparison(first, tmp_path / "c")
+
+
+def test_curves_of_a_folder_whose_name_is_not_unicode() -> None:
+    curves = {ODD: [(1.0, 2.0), (2.0, 1.0)], "other": [(1.0, 3.0)]}
+    assert ElementTree.fromstring(curves_svg(ODD, curves)).tag == f"{SVG}svg"

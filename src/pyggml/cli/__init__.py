@@ -31,6 +31,13 @@ def main() -> None:
         with suppress(OSError):
             say(f"error: {error.filename or 'stdout'}: {error.strerror or error}", error=True)
         sys.exit(EXIT_FAILED)
+    except MemoryError as error:  # of reading the command line
+        from .errors import explain
+        from .terminal import say
+
+        message, code = explain(error)
+        say(message, error=True)
+        sys.exit(code)
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise

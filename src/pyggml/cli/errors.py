@@ -20,13 +20,17 @@ import typer
 from ..debug.lasting import LastingStream
 from .terminal import LogFormatter, say
 
-__all__ = ["EXIT_FAILED", "EXIT_PIPE", "EXIT_USAGE", "friendly_errors", "naming"]
+__all__ = ["EXIT_FAILED", "EXIT_PIPE", "EXIT_USAGE", "explain", "friendly_errors", "naming"]
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 # What a shell reports of a program that a closed pipe ended (128 + SIGPIPE).
 EXIT_PIPE = 141
 _PLAIN_SIGNS = {"×": "x", "…": "...", "–": "-", "—": "-", "’": "'", "“": '"', "”": '"'}
+_CURES = {
+    errno.ENOSPC: "; make room on the disk and try again",
+    errno.EFBIG: "; raise the limit of a file's size (ulimit -f), or write to another disk",
+}
 _EXTRAS = ("matplotlib", "rich", "safetensors", "tokenizers", "typer")
 
 
@@ -174,8 +178,7 @@ def _message(error: BaseException, trains: bool) -> str:
         return f'{error.name} is not installed: pip install "pyggml[cli]"'
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
-        cure = "; make room on the disk and try again" if error.errno == errno.ENOSPC else ""
-        return f"{where}{error.strerror}{cure}"
+        return f"{where}{error.strerror}{_CURES.get(error.errno or 0, '')}"
     if isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
         if trains:
             return "out of memory: use smaller batches, shorter sequences or a smaller model"

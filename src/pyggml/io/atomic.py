@@ -38,6 +38,8 @@ __all__ = [
 STALE_SECONDS = 24 * 3600.0
 # Of this process; one that was forked from it has another number.
 _RUN = secrets.token_hex(2)
+# Errors of what is written to an open file, which name none.
+_WRITING = (errno.ENOSPC, errno.EFBIG, errno.EIO, errno.EDQUOT)
 _LEFTOVER = re.compile(
     r"^\.(?P<name>.+)\.pyggml-(?P<host>[0-9a-f]{8})(?P<boot>[0-9a-f]{4})-(?P<pid>\d+)-(?P<run>[0-9a-f]{4})[0-9a-f]{4}\.(?P<kind>tmp|old)$",
     re.DOTALL,  # names may hold line ends
@@ -103,7 +105,11 @@ def _remove(path: Path) -> None:
 
 def _name(error: BaseException, temporary: Path, target: Path) -> None:
     """Let an error name what the caller knows: the missing folder, or the target."""
-    if isinstance(error, OSError) and error.filename in (str(temporary), temporary):
+    if not isinstance(error, OSError):
+        return
+    if error.filename is None and error.errno in _WRITING:
+        error.filename = str(target)
+    if error.filename in (str(temporary), temporary):
         missing = error.errno == errno.ENOENT and not target.parent.is_dir()
         error.filename = str(target.parent if missing else target)
         error.filename2 = None

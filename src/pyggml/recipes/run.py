@@ -78,17 +78,22 @@ def read_record(artifact: ArtifactDir, kind: Any) -> tuple[dict[str, Any], Any]:
     return record, config
 
 
+def _real(path: str | Path) -> Path:
+    """The path without links; a loop of links, on which Path.resolve raises, as it is."""
+    return Path(os.path.realpath(path))
+
+
 def _check_inputs_stay(config: Any, artifact: ArtifactDir, written: str) -> None:
     """Raise if the run reads what it would remove first: a model or adapter of the old run."""
-    own = [path.resolve() for path in artifact.files()]
+    own = [_real(path) for path in artifact.files()]
     for name, each in config.options().items():
         given: Any = (
             config[name] if each.is_path and name not in ("artifact_dir", written) else None
         )
         values = given if isinstance(given, tuple) else () if given is None else (given,)
         for value in values:
-            path = Path(value).resolve()
-            if own and (path == artifact.path.resolve() or {path, *path.parents} & set(own)):
+            path = _real(value)
+            if own and (path == _real(artifact.path) or {path, *path.parents} & set(own)):
                 raise ConfigError(
                     f"`overwrite` removes the run in {artifact.path}, of which `{name}`={value} is "
                     "read: give another `artifact_dir`"

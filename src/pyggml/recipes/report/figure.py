@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import checks
+from ...errors import printable
 from ...io import atomic_path
 
 __all__ = [
@@ -81,13 +82,14 @@ def new_axes(size: tuple[float, float], title: str = "", x: str = "", y: str = "
     Figure = need_matplotlib()
     from matplotlib import rc_context
 
+    title = printable(title, "\n")
     # The same picture has the same bytes, and its names differ from another picture's.
     style: Any = {**_STYLE, "font.family": families(), "svg.hashsalt": title or "pyggml"}
     with rc_context(style), warnings.catch_warnings():
         # A letter that no font has is drawn as a box.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         axes = Figure(figsize=size, dpi=120, layout="constrained").add_subplot()
-        axes.set(title=title, xlabel=x, ylabel=y)
+        axes.set(title=title, xlabel=printable(x), ylabel=printable(y))
         yield axes
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ... import checks
-from ...errors import ShapeError
+from ...errors import ShapeError, printable
 from .figure import (
     COLOURS,
     FEW,
@@ -129,16 +129,16 @@ def plot_curves(
         drawn[name] = (places, values)
     with new_axes(FILE_SIZE, title, x, y) as axes:
         for (name, curve), colour in zip(drawn.items(), itertools.cycle(COLOURS), strict=False):
-            places, values = curve
+            (places, values), label = curve, printable(str(name))
             if name in points:
-                axes.plot(places, values, "o", color=colour, markersize=3.5, label=name)
+                axes.plot(places, values, "o", color=colour, markersize=3.5, label=label)
             elif smoothed and values.size > FEW and np.isfinite(values).all():
                 axes.plot(places, values, color=colour, linewidth=0.8, alpha=0.3)
-                axes.plot(places, smooth(values.tolist()), color=colour, linewidth=1.8, label=name)
+                axes.plot(places, smooth(values.tolist()), color=colour, linewidth=1.8, label=label)
             else:
-                axes.plot(places, values, color=colour, linewidth=1.5, label=name)
+                axes.plot(places, values, color=colour, linewidth=1.5, label=label)
         for name, place in marks.items():
-            label = f"{name}: {place:.3g}"
+            label = printable(f"{name}: {place:.3g}")
             axes.axvline(place, color=TEXT_COLOUR, linewidth=1.0, linestyle="--", label=label)
         if "x" in log:
             axes.set_xscale("log")

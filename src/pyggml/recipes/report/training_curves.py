@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import printable
 from .figure import COLOURS, FEW, FILE_SIZE, PAGE_SIZE, new_axes, place_of, save, to_svg
 
 __all__ = ["curves_svg", "loss_name", "loss_svg", "loss_unit", "plot_loss", "smooth"]
@@ -198,7 +199,7 @@ def _curve(
 ) -> None:
     """A line with no more points than show."""
     points = _thin(list(zip(xs, ys, strict=True)))
-    how = {"linewidth": 1.8, "markersize": 4, **how}
+    how = {"linewidth": 1.8, "markersize": 4, **how, "label": printable(how["label"])}
     axes.plot(*zip(*points, strict=True), form, **how)
 
 
