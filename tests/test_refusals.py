@@ -14,6 +14,7 @@ import pytest
 
 import pyggml as pg
 from pyggml import data, debug, distributed, models, nn, optim, recipes, train
+from pyggml.train import preferences
 
 from .fuzz.refusals import accident
 
@@ -177,6 +178,20 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: nn.Linear(DEEP, 3), "Linear: in_features must be .*got list"),
     (lambda: optim.ClipValue([MODEL.parameters()[0]], 1.0), "ClipValue: tensors must be gradients"),
     (lambda: copy.deepcopy(models.Generator(MODEL)), "^Generator: .*cannot be copied"),
+    (lambda: train.token_bytes(MODEL), "token_bytes: tokenizer must be a Tokenizer; got"),
+    (
+        lambda: preferences.reward_loss([0.5], [0.1]),
+        "reward_loss: chosen must be a Tensor; got list",
+    ),
+    (lambda: preferences.token_logps("m", 1, 2), "token_logps: model must be a language model"),
+    (
+        lambda: preferences.mismatched(np.inf),
+        "mismatched: documents must be a Documents; got float",
+    ),
+    (
+        lambda: models.quantization.write_importance("a.gguf", {1: 2}),
+        "write_importance: importance must be an Importance; got dict",
+    ),
 ]
 
 

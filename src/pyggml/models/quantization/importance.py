@@ -198,6 +198,7 @@ def write_importance(path: str | os.PathLike[str], importance: Importance) -> No
     Raises:
         OSError: the file cannot be written.
     """
+    checks.instance("write_importance", "importance", importance, Importance)
     tensors: dict[str, np.ndarray] = {}
     for name in sorted(importance.values):
         count = np.asarray(importance.counts.get(name, [1]), np.float32)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...checks import array, choice, number, whole
+from ...checks import array, choice, having, number, whole
 from ...data import IGNORE_INDEX
 from ...errors import ShapeError
 
@@ -306,11 +306,15 @@ def token_bytes(tokenizer: Any, vocab_size: int | None = None) -> np.ndarray | N
     Returns:
         (V,) counts, or None when the tokenizer's tokens do not tell.
 
+    Raises:
+        TypeError: `tokenizer` is none.
+
     Example:
         >>> from pyggml.data import Tokenizer
         >>> token_bytes(Tokenizer.chars(["abc"]))
         array([0, 1, 1, 1])
     """
+    having("token_bytes", "tokenizer", tokenizer, "a Tokenizer", "encode")
     try:
         metadata = tokenizer.to_gguf_metadata(vocab_size=vocab_size)
     except (ValueError, KeyError, AttributeError):

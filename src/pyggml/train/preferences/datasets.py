@@ -204,7 +204,7 @@ def mismatched(documents: Documents, seq_len: int | None = None) -> Documents:
         >>> [ids.tolist() for ids in mismatched(documents)]
         [[1, 4], [3, 2]]
     """
-    count = len(documents)
+    count = len(checks.instance("mismatched", "documents", documents, Documents))
     if count < 2:
         raise ValueError(f"mismatched: there must be at least two documents; got {count}")
     most = int(documents.lengths.max()) if seq_len is None else seq_len + 1

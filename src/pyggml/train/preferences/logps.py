@@ -44,6 +44,7 @@ def token_logps(model: Any, x: Tensor, y: Tensor, **inputs: Tensor) -> Tensor:
         >>> token_logps(model, x, x).shape
         (1, 3)
     """
+    checks.having("token_logps", "model", model, "a language model", "loss")
     return ops.neg(model.loss(x, y, reduction="none", **inputs))
 
 

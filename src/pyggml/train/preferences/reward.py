@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ... import ops
+from ... import checks, ops
 from ...data import Batch, side_by_side
 from ...data.text.chat import EncodedPreferences
 from ...errors import ShapeError
@@ -30,6 +30,7 @@ def reward_loss(chosen: Tensor, rejected: Tensor, reduction: str = "mean") -> Te
         each (B,) -> (), or (B,) for "none"
 
     Raises:
+        TypeError: one is no tensor.
         ShapeError: the shapes differ.
 
     Source: Bradley and Terry 1952; Ouyang et al. 2022, arXiv:2203.02155; TRL's RewardTrainer.
@@ -38,6 +39,8 @@ def reward_loss(chosen: Tensor, rejected: Tensor, reduction: str = "mean") -> Te
         >>> round(reward_loss(pg.tensor([1.0]), pg.tensor([0.0])).item(), 4)
         0.3133
     """
+    checks.instance("reward_loss", "chosen", chosen, Tensor)
+    checks.instance("reward_loss", "rejected", rejected, Tensor)
     if chosen.ndim != 1 or chosen.shape != rejected.shape:
         raise ShapeError(
             f"reward_loss: chosen and rejected must have one shape (B,); got {chosen.shape} and "
