@@ -17,6 +17,7 @@ from pyggml.errors import GradientError, RecordingError
 from pyggml.graph import attach_update
 from pyggml.nn import functional as F
 from pyggml.optim import EMA, SGD
+from pyggml.tensors.live import hold, release
 
 X = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
 Y = np.arange(8) % 3
@@ -313,3 +314,17 @@ def test_an_op_that_changes_nothing_is_no_view(op: Callable[[pg.Tensor], pg.Tens
         op(x).sum().backward()
         assert x.grad is not None
         assert x.grad.tolist() == [[1.0, 1.0]]
+
+
+def test_what_another_thread_records_during_a_write_does_not_stop_the_next() -> None:
+    """It is known to the program only after the first write; the thread is told when it reads."""
+    w = pg.tensor([1.0, 2.0])
+    late = w * 2
+    release(late)
+    w.copy_([3.0, 4.0])
+    hold(late, [w.node])
+    other = w * 3
+    w.copy_([5.0, 6.0])
+    assert other.tolist() == [9.0, 12.0]
+    with pytest.raises(RecordingError, match=r"test_overwritten\.py:\d+ recorded an op"):
+        late.numpy()

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..backend.buffers import Buffer
 from ..backend.device import COMPUTE_LOCK
+from ..errors import RecordingError
 from ..tensors.node import Node
 from ..tensors.tensor import Tensor
 from .attached_updates import end_updates
@@ -34,14 +35,19 @@ def evaluate(t: Tensor) -> np.ndarray:
 def _run(tensors: Sequence[Tensor]) -> Graph:
     """Compute recorded tensors together, and carry out what is attached to them."""
     with COMPUTE_LOCK:  # another thread must not write what they read after the check
-        known = computed_below(t.node for t in tensors)
-        nodes = walk([t.node for t in tensors], {id(each.node) for each in known})
+        known, nodes = _below(tensors)
         check_current("numpy", nodes)
         graph = Graph(tensors, known=known)
         # The run itself may write a tensor that others read: they are computed first.
         end_updates(nodes)
         graph.run()
         return graph
+
+
+def _below(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Node]]:
+    """Return the results below recorded tensors that have numbers, and the nodes that do not."""
+    known = computed_below(t.node for t in tensors)
+    return known, walk([t.node for t in tensors], {id(each.node) for each in known})
 
 
 def end_recordings(held: Sequence[Tensor], buffers: Collection[Buffer]) -> None:
@@ -63,12 +69,28 @@ def end_recordings(held: Sequence[Tensor], buffers: Collection[Buffer]) -> None:
     if others:
         ended += _readers(others, buffers)
     waiting = [t for t in ended if not t.is_computed]
-    if waiting:
-        graph, now = _run(waiting), Held()
+    try:
+        graph = _run(waiting) if waiting else None
+    except RecordingError:
+        # Another thread recorded them while what they read was written; it is told when it reads.
+        stale = {id(t) for t in waiting if not _is_current(t)}
+        ended, waiting = ([t for t in ts if id(t) not in stale] for ts in (ended, waiting))
+        graph = _run(waiting) if waiting else None
+    if graph is not None:
+        now = Held()
         now.hand_out(graph, waiting, waiting)
         now.settle()
     for t in ended:
         t.end()
+
+
+def _is_current(t: Tensor) -> bool:
+    """Return True if nothing that a recorded tensor reads was written since."""
+    try:
+        check_current("numpy", _below([t])[1])
+    except RecordingError:
+        return False
+    return True
 
 
 def _readers(tensors: Sequence[Tensor], buffers: Collection[Buffer]) -> list[Tensor]:

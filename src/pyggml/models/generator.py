@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import checks
+from ..backend.device import alone
 from ..backend.not_copied import NotCopied
 from ..graph import Graph
 from ..nn.mode import in_mode
@@ -215,8 +216,9 @@ class Generator(NotCopied):
             }
             rows = zeros((batch,), dtype="i32", device=device)
             given: dict[str, Any] = {"positions": positions, "mask": masks, "rows": rows}
-            logits = self._record(ids, cache=self._cache, **given)
-            graph = Graph([logits], device=device)
+            with alone():  # a training in another thread writes nothing in between
+                logits = self._record(ids, cache=self._cache, **given)
+                graph = Graph([logits], device=device)
             self._plans[width, seen] = _Plan(graph, ids, positions, masks, rows, logits)
         return self._plans[width, seen]
 
