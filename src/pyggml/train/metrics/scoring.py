@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...checks import array, choice, having, number, whole
+from ...checks import array, choice, number, whole
 from ...data import IGNORE_INDEX
-from ...errors import ShapeError
+from ...errors import ShapeError, shown
+from ...nn import Module
 
 __all__ = [
     "accuracy",
@@ -307,14 +308,15 @@ def token_bytes(tokenizer: Any, vocab_size: int | None = None) -> np.ndarray | N
         (V,) counts, or None when the tokenizer's tokens do not tell.
 
     Raises:
-        TypeError: `tokenizer` is none.
+        TypeError: `tokenizer` is a model.
 
     Example:
         >>> from pyggml.data import Tokenizer
         >>> token_bytes(Tokenizer.chars(["abc"]))
         array([0, 1, 1, 1])
     """
-    having("token_bytes", "tokenizer", tokenizer, "a Tokenizer", "encode")
+    if isinstance(tokenizer, Module):
+        raise TypeError(f"token_bytes: tokenizer must be a Tokenizer; got {shown(tokenizer)}")
     try:
         metadata = tokenizer.to_gguf_metadata(vocab_size=vocab_size)
     except (ValueError, KeyError, AttributeError):
