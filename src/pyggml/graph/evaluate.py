@@ -44,8 +44,8 @@ def _run(tensors: Sequence[Tensor]) -> Graph:
         return graph
 
 
-def _below(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Node]]:
-    """Return the results below recorded tensors that have numbers, and the nodes that do not."""
+def _below(tensors: Sequence[Tensor]) -> tuple[dict[Tensor, Tensor], list[Node]]:
+    """Return the results with numbers below recorded tensors, and the nodes to compute."""
     known = computed_below(t.node for t in tensors)
     return known, walk([t.node for t in tensors], {id(each.node) for each in known})
 
