@@ -105,6 +105,14 @@ def test_buffers_count() -> None:
     check.check()
 
 
+class _Slotted(nn.Module):
+    __slots__ = ("kept",)
+
+    def __init__(self) -> None:
+        self.kept = 3
+        self.weight = nn.Parameter([1.0])
+
+
 class _Meanwhile:
     """Lets another thread write the tensors of a layer while what has this is copied or pickled."""
 
@@ -154,6 +162,13 @@ def test_a_pickle_is_of_one_step_or_refused() -> None:
     assert meanwhile.waited
     assert _numbers(pickle.loads(written)) == {0.0}
     assert list(vars(pickle.loads(written)[1])) == list(vars(layer[1]))
+
+
+def test_a_copy_has_the_slots_of_a_class() -> None:
+    copied = copy.deepcopy(_Slotted())
+    assert copied.kept == 3
+    assert pickle.loads(pickle.dumps(copied)).kept == 3
+    assert copy.copy(copied).weight is copied.weight
 
 
 def test_measuring_twice_at_once() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from types import MemberDescriptorType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -132,11 +133,21 @@ class Module(ModuleTree):
         return made
 
     def __getstate__(self) -> dict[str, Any]:
+        slots = {
+            name: getattr(self, name)
+            for kind in type(self).__mro__
+            for name, each in vars(kind).items()
+            if isinstance(each, MemberDescriptorType) and hasattr(self, name)
+        }
         # Last, as pickle goes through the tensors one by one.
-        return {**self.__dict__, _SAME: SameWeights("pickle", self)}
+        return {**self.__dict__, **slots, _SAME: SameWeights("pickle", self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update((name, each) for name, each in state.items() if name != _SAME)
+        for name, each in state.items():
+            if isinstance(getattr(type(self), name, None), MemberDescriptorType):
+                object.__setattr__(self, name, each)
+            elif name != _SAME:
+                self.__dict__[name] = each
 
     def load_state_dict(
         self, state: Mapping[str, ArrayLike], strict: bool = True
