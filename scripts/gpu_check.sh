@@ -7,7 +7,7 @@
 #   scripts/gpu_check.sh run [STAGE ...]     there: results.json and logs.tar.gz in $OUT (build/gpu/out)
 #   scripts/gpu_check.sh rehearse            here: pack and run in a copy, without CUDA and without a network
 #
-# Stages: build train ops grad sanitize, or a part of one, such as train-torch-bf16; all if none is
+# Stages: build train ops grad programs sanitize, or a part of one, such as train-torch-bf16; all if none is
 # named. Each has a time limit, and one that fails does not end the others. A later call keeps what
 # earlier ones have found (build/gpu/state) and replaces the stages that it runs again.
 # LIMIT=580: seconds for the whole call; what no time is left for is not started.
@@ -51,11 +51,14 @@ few='gradient=|m=16,n=1,k=256,bs=\[[12],[12]\]|type_a=b?f(16|32),type_b=f32,m=16
 # What is enough for a sanitizer, 37 thousand graphs of 600: of a shape of single digits, which is the first that is named.
 small='^[^[]*\[[0-9],[0-9],[0-9],[0-9]\]|ne_input=\[10,10,3,1\],k0=3,k1=[13],s0=2,s1=2,p0=1,p1=1'
 every=$ops,$products,$attention,$grads
+# random programs of each of eight processes
+programs=60
 
 backend=CUDA0 device=cuda:0 build_limit=360 sanitizer=(compute-sanitizer) size=()
 if [ -n "$rehearsal" ]; then
     # two cores, and no compute-sanitizer: in its place runs what it would have run
     backend=CPU device=cpu build_limit=3600 sanitizer=(bash "$self" part stand_in)
+    programs=2
     ops=NORM_BACK,SUM_SQR,ACC backward=POOL_1D grads=NORM,POOL_1D,MUL_MAT long=POOL_1D few=gradient=
     size=(--size tiny --context 64 --batch 4 --steps 6 --warmup 1)
 fi
@@ -408,6 +411,20 @@ stand_in() {
     "$@"
 }
 
+# Random programs of ops, which the device must compute as PyTorch does in float64, where PyTorch is seen from here.
+programs() {
+    local each pids=() status=0 told=$state/programs
+    [ -x "$gpu/venv/bin/python" ] || { echo "nothing is built: run the stage build first"; return 1; }
+    libraries
+    for each in {0..7}; do
+        "$gpu/venv/bin/python" -m tests.fuzz.programs "$programs" $((each * programs)) --device "$device" >"$told.$each.log" 2>&1 &
+        pids+=($!)
+    done
+    for each in "${pids[@]}"; do wait "$each" || status=1; done
+    grep -hvE '^seed [0-9]+$' "$told".?.log
+    return $status
+}
+
 # train FRAMEWORK [more arguments]; PyTorch runs in its own environment, which may lack pyggml
 train() {
     local framework=$1 with=$gpu/venv/bin/python
@@ -438,6 +455,7 @@ one() {
             ;;
         products-grad) stage "$each" 60 "$products" tests "$products" grad -b "$backend" -p "$few" ;;
         long-grad) stage "$each" 200 "$long" tests "$long" grad -b "$backend" ;;
+        programs) stage "$each" 120 '' programs ;;
         cases) stage "$each" 60 '' cases ;;
         sanitize-*-attention)
             tool=${each#sanitize-}
@@ -469,7 +487,7 @@ parts() {
         sanitize) echo sanitize-{memcheck,racecheck,synccheck}{-attention,-grad,} ;;
         train) echo train-{weights,pyggml-bf16,torch-bf16,pyggml-f32,torch-f32,torch-bf16-compiled,pyggml-bf16-plain,pyggml-qlora} ;;
         grad) echo grad products-grad long-grad ;;
-        build | cases | products | attention | products-grad | long-grad) echo "$1" ;;
+        build | cases | programs | products | attention | products-grad | long-grad) echo "$1" ;;
         sanitize-memcheck | sanitize-racecheck | sanitize-synccheck) echo "$1" ;;
         sanitize-memcheck-attention | sanitize-racecheck-attention | sanitize-synccheck-attention) echo "$1" ;;
         sanitize-memcheck-grad | sanitize-racecheck-grad | sanitize-synccheck-grad) echo "$1" ;;
@@ -477,7 +495,7 @@ parts() {
         train-pyggml-f32 | train-torch-f32 | train-pyggml-bf16 | train-torch-bf16) echo "$1" ;;
         train-pyggml-tf32 | train-torch-tf32) echo "$1" ;; # not of `train`
         *)
-            echo "gpu_check: stages are build, train, ops, grad and sanitize and their parts; got $1" >&2
+            echo "gpu_check: stages are build, train, ops, grad, programs and sanitize and their parts; got $1" >&2
             return 2
             ;;
     esac
@@ -485,7 +503,7 @@ parts() {
 
 run() {
     local each found wanted=() ran=()
-    [ $# -gt 0 ] || set -- build train ops grad sanitize
+    [ $# -gt 0 ] || set -- build train ops grad programs sanitize
     for each in "$@"; do
         found=$(parts "$each") || exit 2
         # shellcheck disable=SC2206 # words
