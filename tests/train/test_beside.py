@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -191,29 +192,52 @@ def test_measuring_twice_at_once() -> None:
         np.testing.assert_equal(values, own)
 
 
-def test_a_state_is_of_one_step() -> None:
-    """`state_dict` and `load_state_dict` read and write all tensors between two steps."""
+@contextmanager
+def _written_meanwhile(model: nn.Module, names: list[str]) -> Iterator[None]:
+    """Let another thread write all of these tensors, 1 and 2 in turn."""
     interval = sys.getswitchinterval()
-    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(8)))
-    states = [{n: np.full(a.shape, k) for n, a in model.state_dict().items()} for k in (1.0, 2.0)]
-    model.load_state_dict(states[0])
+    shapes = {name: array.shape for name, array in model.state_dict().items() if name in names}
+    states = [{name: np.full(shape, k) for name, shape in shapes.items()} for k in (1.0, 2.0)]
+    model.load_state_dict(states[0], strict=False)
     stop = threading.Event()
 
     def work() -> None:
         while not stop.is_set():
             for state in states:
-                model.load_state_dict(state)
+                model.load_state_dict(state, strict=False)
 
     thread = threading.Thread(target=work)
     sys.setswitchinterval(1e-6)
     try:
         thread.start()
-        found = [model.state_dict() for _ in range(50)]
+        yield
     finally:
         stop.set()
         thread.join()
         sys.setswitchinterval(interval)
+
+
+def test_a_state_is_of_one_step() -> None:
+    """`state_dict` and `load_state_dict` read and write all tensors between two steps."""
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(8)))
+    with _written_meanwhile(model, list(model.state_dict())):
+        found = [model.state_dict() for _ in range(50)]
     assert all(len({float(a.flat[0]) for a in state.values()}) == 1 for state in found)
+
+
+@pytest.mark.parametrize("name", ["folder", "adapter.gguf"])
+def test_an_adapter_is_saved_of_one_step(name: str, tmp_path: Path) -> None:
+    model = models.GPT2(models.GPT2Config(vocab_size=9, context=8, n_embd=8, n_layer=4, n_head=2))
+    base = copy.deepcopy(model)
+    nn.apply_lora(model, rank=2, targets="all-linear")
+    names = [name for name in model.state_dict() if "lora_" in name]
+    with _written_meanwhile(model, names):
+        for _ in range(10):
+            models.save_lora(model, tmp_path / name)
+            again = copy.deepcopy(base)
+            models.load_lora(again, tmp_path / name)
+            state = again.state_dict()
+            assert len({float(state[name].flat[0]) for name in names}) == 1
 
 
 def test_attributes_may_be_set_while_modules_are_listed() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ... import checks, nn
+from ...backend.device import alone
 from ...errors import FormatError, shown
 from ...io import GGUFFile, f32, read_gguf, write_gguf
 from ...nn.lora import (
@@ -68,18 +69,17 @@ def save_lora(model: Model, path: str | os.PathLike[str], name: str | None = Non
     _need_model("save_lora", model)
     found = need_adapters("save_lora", model)
     target = checks.path("save_lora", "path", path)
-    if target.suffix != ".gguf":
-        adapters = {path: _difference(layer, path, folder=True) for path, layer in found.items()}
-        write_peft(target, model, found, adapters)
+    folder = target.suffix != ".gguf"
+    if not folder:
+        _check_gguf(model, found)
+    with alone():  # between two steps of a training
+        adapters = {path: _difference(layer, path, folder) for path, layer in found.items()}
+        parameters = dict(model.named_parameters())
+        whole = {name: parameters[name].numpy()
+                 for name in (f"{path}.weight" for path in model.saved_whole)}  # fmt: skip
+    if folder:
+        write_peft(target, model, found, adapters, whole)
         return
-    if model.saved_whole:
-        raise ValueError(
-            f"save_lora: llama.cpp's adapters have no place for {', '.join(model.saved_whole)}, "
-            "which is trained whole: merge the adapter, and save the model; or write a folder for "
-            "PEFT"
-        )
-    _check_gguf(model, found)
-    adapters = {path: _difference(layer, path, folder=False) for path, layer in found.items()}
     # llama.cpp has one alpha for all, and divides it by each adapter's rank.
     ranks = {path: found[path].split(each.a, each.b)[0].shape[-1]
              for path, each in adapters.items()}  # fmt: skip
@@ -114,6 +114,12 @@ def _turned(model: Model, path: str, found: Mapping[str, LoRALayer], b: np.ndarr
 
 def _check_gguf(model: Model, found: Mapping[str, LoRALayer]) -> None:
     """Raise for adapters that llama.cpp does not apply."""
+    if model.saved_whole:
+        raise ValueError(
+            f"save_lora: llama.cpp's adapters have no place for {', '.join(model.saved_whole)}, "
+            "which is trained whole: merge the adapter, and save the model; or write a folder for "
+            "PEFT"
+        )
     head, cure = getattr(model, "head_weight", None), "merge the adapter, and save the model"
     for path, layer in found.items():
         what = None

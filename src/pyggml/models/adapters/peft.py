@@ -242,7 +242,11 @@ def _path_of(name: str, layers: Mapping[str, Any]) -> str | None:
 
 
 def write_peft(
-    folder: Path, model: Any, found: Mapping[str, LoRALayer], adapters: Mapping[str, Factors]
+    folder: Path,
+    model: Any,
+    found: Mapping[str, LoRALayer],
+    adapters: Mapping[str, Factors],
+    whole: Mapping[str, np.ndarray],
 ) -> None:
     """Write adapters as PEFT does.
 
@@ -251,6 +255,7 @@ def write_peft(
         model: the adapted model.
         found: its adapted layers by path.
         adapters: their numbers by path.
+        whole: the weights that were trained whole, by name.
 
     Raises:
         ValueError: PEFT has no such adapter.
@@ -312,9 +317,7 @@ def write_peft(
     config["target_modules"] = sorted(targets)
     if model.saved_whole:
         config["modules_to_save"] = list(model.saved_whole)
-        parameters = dict(model.named_parameters())
-        for name in (f"{path}.weight" for path in model.saved_whole):
-            arrays[f"{_PREFIX}{name}"] = parameters[name].numpy()
+        arrays.update({f"{_PREFIX}{name}": weight for name, weight in whole.items()})
     make_dirs(folder)
     samples = {key: json.dumps(numbers.tolist()) for key, numbers in sample_base(model).items()}
     save_safetensors(folder / _WEIGHTS, arrays, samples)
