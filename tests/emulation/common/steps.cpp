@@ -172,7 +172,18 @@ void normalized(table & t) {
             return ggml_silu_back(b.ctx, grad, b.real({ 67, 9, 1, 1 }, -6.0f, 6.0f, l));
         }).only = "CUDA"; // ggml's kernel for Metal takes contiguous sources
     }
+    for (const char * only : { "CUDA", "Metal" }) {
+        op_case & c = t.add("RMS_NORM_BACK", "x-rows", [](builder & b) {
+            ggml_tensor * grad = b.real({ 67, 9, 1, 1 });
+            return ggml_rms_norm_back(b.ctx, grad, b.real({ 67, 9, 1, 1 }, -2.0f, 3.0f, layout::rows), 1e-6f);
+        });
+        c.only      = only;
+        c.supported = only != std::string("CUDA"); // ggml's kernel there takes contiguous sources
+    }
     t.add("GROUP_NORM", "groups", [](builder & b) { return ggml_group_norm(b.ctx, b.real({ 7, 5, 12, 2 }), 4, 1e-5f); });
+    t.add("GROUP_NORM", "uneven", [](builder & b) {
+        return ggml_group_norm(b.ctx, b.real({ 7, 5, 11, 2 }), 4, 1e-5f);
+    }).supported = false;
 }
 
 } // namespace
