@@ -52,7 +52,7 @@ few='gradient=|m=16,n=1,k=256,bs=\[[12],[12]\]|type_a=b?f(16|32),type_b=f32,m=16
 small='^[^[]*\[[0-9],[0-9],[0-9],[0-9]\]|ne_input=\[10,10,3,1\],k0=3,k1=[13],s0=2,s1=2,p0=1,p1=1'
 every=$ops,$products,$attention,$grads
 # random programs of each of eight processes
-programs=60
+programs=35
 
 backend=CUDA0 device=cuda:0 build_limit=360 sanitizer=(compute-sanitizer) size=()
 if [ -n "$rehearsal" ]; then
