@@ -96,6 +96,49 @@ def test_a_model_file_is_the_old_or_the_new_one(tmp_path: Path, name: str) -> No
     assert check_states(record(BEGIN + program, root, tmp_path), root, tmp_path, check) > 10
 
 
+FOREIGN = """
+import os
+from pyggml.io import atomic_dir
+def write(text):
+    with atomic_dir(root / "ck", replace=True) as folder:
+        (folder / "own").write_text(text)
+def flush(path):
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+write("1")
+(root / "ck" / "notes").write_text("mine")
+flush(root / "ck" / "notes")
+flush(root / "ck")
+mark(1)
+write("2")
+"""
+
+
+def test_a_file_of_others_in_a_replaced_folder_stays(tmp_path: Path) -> None:
+    def check(folder: Path, mark: int) -> None:
+        assert not mark or [path.read_text() for path in folder.rglob("notes")] == ["mine"]
+
+    root = tmp_path / "root"
+    root.mkdir()
+    assert check_states(record(BEGIN + FOREIGN, root, tmp_path), root, tmp_path, check) > 10
+
+
+def test_lines_that_are_put_aside_stay(tmp_path: Path) -> None:
+    def check(folder: Path, mark: int) -> None:
+        assert not mark or "mine" in [path.read_text() for path in folder.rglob("m.jsonl*")]
+
+    root = tmp_path / "root"
+    root.mkdir()
+    program = (
+        "from pyggml.train import MetricsFile\n(root / 'm.jsonl').write_text('mine')\n"
+        "import os\nfor path in (root / 'm.jsonl', root):\n"
+        "    fd = os.open(path, os.O_RDONLY); os.fsync(fd); os.close(fd)\n"
+        "mark(1)\nMetricsFile(root / 'm.jsonl').begin(0)\n"
+    )
+    check_states(record(BEGIN + program, root, tmp_path), root, tmp_path, check)
+
+
 def test_the_replay_finds_what_is_not_flushed(tmp_path: Path) -> None:
     """A writer without a flush, which every file system without a power loss would forgive."""
     root = tmp_path / "root"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Files: GGUF, safetensors, and atomic writing."""
 
-from .atomic import atomic_dir, atomic_path, atomic_write, clean_stale, fsync_tree, make_dirs
+from .atomic import atomic_dir, atomic_path, atomic_write, clean_stale
+from .flush import fsync_tree, make_dirs
 from .gguf import GGUFFile, TensorInfo, read_gguf
 from .gguf_write import Encoded, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, write_gguf
 from .inspect import inspect_file

@@ -7,6 +7,8 @@ import logging
 import os
 from pathlib import Path
 
+from .flush import fsync_path, make_dirs
+
 __all__ = ["free_name", "move_others"]
 
 _log = logging.getLogger("pyggml.io")
@@ -27,6 +29,8 @@ def free_name(path: Path) -> Path:
 def move_others(old: Path, new: Path) -> None:
     """Move all that a directory has and its successor has not into `NAME.left`, with a warning.
 
+    A loss of power leaves each of them in one of the two.
+
     Args:
         old: a directory that is about to be replaced; of a link, the target stays as it is.
         new: the directory that takes its place.
@@ -40,7 +44,8 @@ def move_others(old: Path, new: Path) -> None:
     if not others:
         return
     target = free_name(old)
-    target.mkdir()
+    make_dirs(target)
     for name in others:
         (old / name).rename(target / name)
+    fsync_path(target)  # before the caller removes `old`
     _log.warning("%s is replaced; what else was in it is in %s", old, target)

@@ -23,16 +23,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from .aside import move_others
+from .flush import fsync_path, fsync_tree
 
-__all__ = [
-    "atomic_dir",
-    "atomic_path",
-    "atomic_write",
-    "clean_stale",
-    "fsync_path",
-    "fsync_tree",
-    "make_dirs",
-]
+__all__ = ["atomic_dir", "atomic_path", "atomic_write", "clean_stale"]
 
 # A leftover of another host, whose processes cannot be asked, is stale after a day.
 STALE_SECONDS = 24 * 3600.0
@@ -145,55 +138,6 @@ def clean_stale(directory: str | os.PathLike[str]) -> list[Path]:
             _remove(path)
         done.append(path)
     return done
-
-
-def fsync_path(path: Path) -> None:
-    """Flush one file or directory to the disk."""
-    if path.is_dir() and os.name != "posix":
-        return  # only POSIX opens directories
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def make_dirs(path: str | os.PathLike[str]) -> None:
-    """Create a directory and those above it that are missing; a loss of power keeps them.
-
-    Args:
-        path: the directory; it may exist.
-
-    Raises:
-        OSError: it cannot be made, or is a file.
-
-    Example:
-        >>> make_dirs("runs/1/checkpoints")
-    """
-    directory = Path(path)
-    if directory.is_dir():
-        return
-    make_dirs(directory.parent)
-    if os.path.lexists(directory) and not directory.exists():
-        raise FileExistsError(errno.EEXIST, "it is a link to nothing; remove it", str(directory))
-    if directory.exists():
-        raise NotADirectoryError(errno.ENOTDIR, "it is no folder; name another", str(directory))
-    directory.mkdir(exist_ok=True)
-    fsync_path(directory.parent)
-
-
-def fsync_tree(path: str | os.PathLike[str]) -> None:
-    """Flush a directory, all files and all directories below it to the disk.
-
-    Args:
-        path: a directory.
-    """
-    for folder, _, names in os.walk(path, topdown=False):
-        for name in names:
-            file = Path(folder, name)
-            if file.is_file() and not file.is_symlink():
-                fsync_path(file)
-        fsync_path(Path(folder))
 
 
 @contextlib.contextmanager

@@ -17,7 +17,8 @@ from .. import checks
 from ..backend.dtypes import DTYPES, DType, as_dtype, encode
 from ..backend.library import ffi, lib
 from ..errors import DTypeError, ShapeError
-from .atomic import atomic_write, fsync_path
+from .atomic import atomic_write
+from .flush import fsync_path
 
 __all__ = [
     "Encoded",

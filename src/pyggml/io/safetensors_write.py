@@ -17,7 +17,8 @@ import numpy as np
 from .. import checks
 from ..backend.dtypes import DTYPES, encode
 from ..errors import DTypeError
-from .atomic import atomic_write, make_dirs
+from .atomic import atomic_write
+from .flush import make_dirs
 from .lazy import LazyArray
 from .safetensors import INDEX_NAME, SINGLE_NAME
 

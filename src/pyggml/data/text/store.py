@@ -15,7 +15,8 @@ import numpy as np
 
 from ... import checks
 from ...errors import FormatError, printable
-from ...io.atomic import atomic_dir, make_dirs
+from ...io.atomic import atomic_dir
+from ...io.flush import make_dirs
 from ...io.sealed import check_hash, hash_file, hash_of, hashed, read_sealed, seal
 from .chunks import Chunk, cut
 from .corpus import Corpus

@@ -12,6 +12,7 @@ from typing import Any
 from ...checks import path as check_path
 from ...io import clean_stale, make_dirs
 from ...io.aside import free_name
+from ...io.flush import fsync_path
 from ...io.sealed import read_sealed
 
 __all__ = [
@@ -257,4 +258,5 @@ def put_aside(path: Path) -> Path | None:
         return None
     target = free_name(path)
     path.rename(target)
+    fsync_path(target.parent)  # before another file gets the name
     return target
