@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from pyggml.io import read_gguf
 from pyggml.train import latest_checkpoint, load_checkpoint
 
-from ..power_loss.replay import check_states, record
+from ..power_loss.replay import Disk, Tree, check_states, record
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("cc") is None, reason="needs LD_PRELOAD and cc"
@@ -137,6 +138,38 @@ def test_lines_that_are_put_aside_stay(tmp_path: Path) -> None:
         "mark(1)\nMetricsFile(root / 'm.jsonl').begin(0)\n"
     )
     check_states(record(BEGIN + program, root, tmp_path), root, tmp_path, check)
+
+
+def kept(program: str, root: Path, work: Path) -> Tree:
+    """What is on the disk for certain when the power goes after a program."""
+    root.mkdir()
+    disk = Disk(root)
+    for operation in record(program, root, work):
+        disk.play(operation)
+    return disk.tree(set(), "disk", random.Random(0))
+
+
+GRPO = """
+import sys
+from pyggml.data import Tokenizer
+from pyggml.models import build
+from pyggml.recipes import grpo
+tokenizer = Tokenizer.chars(["0123="])
+sizes = {"vocab_size": tokenizer.vocab_size, "context": 8, "n_embd": 16, "n_layer": 1, "n_head": 2}
+build("llama", sizes).save(sys.argv[1] + "/base.gguf", tokenizer)
+grpo(sys.argv[1] + "/base.gguf", [{"prompt": "1="}], lambda completions, **rest: [0.5, 1.0],
+     num_generations=2, max_tokens=2, steps=2, save_every=1, artifact_dir=sys.argv[1] + "/a/run")
+"""
+
+
+def test_a_finished_run_of_grpo_is_on_the_disk(tmp_path: Path) -> None:
+    found = kept(GRPO, tmp_path / "root", tmp_path)
+    assert {"/a/run/adapter.gguf", "/a/run/checkpoints/step-000002/state.json"} <= set(found)
+
+
+def test_the_folder_of_metrics_is_on_the_disk(tmp_path: Path) -> None:
+    program = "from pyggml.train import MetricsFile\nMetricsFile(root / 'a/b/m.jsonl').begin(0)\n"
+    assert {"/a", "/a/b"} <= set(kept(BEGIN + program, tmp_path / "root", tmp_path))
 
 
 def test_the_replay_finds_what_is_not_flushed(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from ... import checks
 from ...data import ChatTemplate, Tokenizer, encode_prompt, read_records
 from ...data.fingerprint import fingerprint
 from ...errors import ConfigError, FormatError, reason
-from ...io import atomic_write, read_regular
+from ...io import atomic_write, make_dirs, read_regular
 from ...io.names import portable
 from ...models import save_lora
 from ...nn.raw_bytes import checksum
@@ -256,7 +256,7 @@ def grpo(
     set_seed(seed)
     adapted = prepare_model(policy, settings)
     found: list[RolloutMetrics] = []
-    folder.mkdir(parents=True, exist_ok=True)
+    make_dirs(folder)
     report = _Report(folder / "rollouts.jsonl", found, note)
     rollouts = Rollouts(
         policy, tokenizer, ids, rewards, min(prompts_per_step, len(ids)), num_generations,

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...checks import path as check_path
 from ...checks import whole
-from ...io import atomic_write, read_regular
+from ...io import atomic_write, make_dirs, read_regular
 from ..checkpoints.folders import put_aside
 
 __all__ = [
@@ -157,7 +157,7 @@ class MetricsFile:
         if step == 0:
             put_aside(self.path)
         self.truncate_after(step)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_dirs(self.path.parent)
         append_line(self.path, b"")
 
     def truncate_after(self, step: int) -> None:
