@@ -157,6 +157,39 @@ def test_kinds_must_be_text(key, value, theirs, tmp_path):
         load_lora(model, tmp_path / "bad.gguf")
 
 
+# Keys that a reader looks for, beside those that are written.
+LOOKED_FOR = (
+    "attention.value_length expert_count expert_weights_norm pooling_type hidden_activation"
+    " rope.scaling.type rope.scaling.factor rope.scale_linear rope.scaling.attn_factor"
+    " rope.scaling.original_context_length decoder_start_token_id classifier.output_labels"
+).split()
+ARRAYS = (np.zeros(0, np.int32), np.array([True, False]), np.full(3, np.nan, np.float32))
+
+
+@pytest.mark.parametrize(
+    "arch", ["gpt2", "llama", "llm", "llama-classifier", "bert", "modern-bert", "t5"]
+)
+def test_an_array_in_the_place_of_any_value_is_named(arch, tmp_path):
+    tokenizer = Tokenizer.chars(["hello there, general text"])
+    model = build(arch, {**SIZES, "n_layer": 1, **({"n_ffn": 32} if arch == "t5" else {})})
+    words = model.to_gguf_metadata(tokenizer.to_gguf_metadata(vocab_size=40))
+    kind, tensors = words["general.architecture"], model.to_gguf_tensors()
+    own = ("pyggml.model", "pyggml.rope_scaling", "pyggml.scaled_norm", "tokenizer.ggml.model")
+    told = {}
+    for key in {*words, *own, *(f"{kind}.{name}" for name in LOOKED_FOR)}:
+        for number, value in enumerate(ARRAYS):
+            write_gguf(tmp_path / "bad.gguf", {**words, key: value}, tensors)
+            try:
+                again, read = load(tmp_path / "bad.gguf")
+                again.save(tmp_path / "again.gguf", read)
+            except ValueError as error:
+                told[key, number] = str(error)
+    assert len(told) > 10
+    assert [key for key, text in told.items() if "truth value" in text] == []
+    files = ("bad.gguf: ", "save_gguf: ")
+    assert [text for text in told.values() if not any(name in text for name in files)] == []
+
+
 @pytest.mark.parametrize("keys", [["rope.scaling.factor"], ["rope.scale_linear"]])
 def test_positions_are_stretched_as_in_llama_cpp(keys, theirs, tmp_path):
     """A file that gives a factor and no kind has linear positions; the old key counts too."""

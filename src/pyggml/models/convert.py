@@ -9,6 +9,7 @@ from pathlib import Path
 from .. import checks
 from ..io import read_gguf
 from .adapters import load_lora, save_lora
+from .files import read_scalar
 from .registry import load
 
 __all__ = ["convert"]
@@ -86,4 +87,4 @@ def _is_adapter(path: Path) -> bool:
     if path.suffix != ".gguf" or not path.is_file():
         return False
     with read_gguf(path) as file:
-        return file.metadata.get("general.type") == "adapter"
+        return bool(read_scalar(file, "general.type") == "adapter")

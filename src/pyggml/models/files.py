@@ -34,6 +34,7 @@ __all__ = [
     "read_config",
     "read_number",
     "read_own",
+    "read_scalar",
     "read_sizes",
     "read_tie",
     "read_vocab_size",
@@ -201,6 +202,18 @@ def read_sizes(file: GGUFFile, arch: str, keys: Mapping[str, str]) -> dict[str, 
             raise FormatError(f"{file.path}: {arch}.{key} must be an integer >= 1; got {value!r}")
         sizes[field] = value
     return sizes
+
+
+def read_scalar(file: GGUFFile, key: str, default: Any = None) -> Any:
+    """Read a number, a text or a flag from a file's metadata.
+
+    Raises:
+        FormatError: it is a list or an array.
+    """
+    value = file.metadata.get(key, default)
+    if isinstance(value, (list, np.ndarray)):
+        raise FormatError(f"{file.path}: {key} must be one value; got {shown(value)}")
+    return value
 
 
 def read_number(file: GGUFFile, key: str, default: float | None = None) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..io import GGUFFile
+from .files import read_scalar
 from .llama.model import Llama, LlamaConfig
 
 __all__ = ["LLM", "LLMConfig"]
@@ -84,7 +85,7 @@ class LLM(Llama):
     @classmethod
     def reads(cls, file: GGUFFile) -> bool:
         """Return True for a file that an LLM wrote."""
-        return bool(file.metadata.get(_MARK) == cls.arch)
+        return bool(read_scalar(file, _MARK) == cls.arch)
 
     def gguf_config(self) -> dict[str, Any]:
         """Return the hyper-parameters under llama.cpp's keys."""

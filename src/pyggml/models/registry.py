@@ -19,7 +19,7 @@ from .bert.heads import (
 )
 from .bert.model import BERT
 from .config import ModelConfig
-from .files import check_state
+from .files import check_state, read_scalar
 from .gpt2 import GPT2
 from .language import LanguageModel
 from .llama.heads import LlamaForSequenceClassification
@@ -197,7 +197,7 @@ def load(
         model = reader.from_gguf(file, keep_types, check, mapped)
         if given is not None:
             return model, _fitting(model, given)
-        if file.metadata.get("tokenizer.ggml.model", "none") in ("none", "no_vocab"):
+        if read_scalar(file, "tokenizer.ggml.model", "none") in ("none", "no_vocab"):
             return model, None
         from ..data import Tokenizer
 

@@ -23,6 +23,7 @@ from ..files import (
     check_tensor,
     read_classes,
     read_number,
+    read_scalar,
     read_sizes,
     read_vocab_size,
 )
@@ -274,7 +275,7 @@ class BERTModel(Model):
                 "n_head": "attention.head_count",
             },
         )
-        pooling = file.metadata.get(f"{arch}.pooling_type", 1)
+        pooling = read_scalar(file, f"{arch}.pooling_type", 1)
         types = file.tensors.get("token_types.weight")
         return BERTConfig(
             vocab_size=read_vocab_size(file),

@@ -14,6 +14,7 @@ from ..files import (
     check_block_count,
     check_tensor,
     read_number,
+    read_scalar,
     read_sizes,
     read_tie,
     read_vocab_size,
@@ -167,7 +168,7 @@ def read_gguf_config(file: GGUFFile) -> dict[str, Any]:
         "n_expert_ffn": "expert_feed_forward_length",
         "n_shared_ffn": "expert_shared_feed_forward_length",
     }
-    if file.metadata.get(f"{arch}.expert_count"):
+    if read_scalar(file, f"{arch}.expert_count"):
         needed = {"n_expert": "expert_count", "n_expert_used": "expert_used_count"}
         fields |= read_sizes(file, arch, needed)
         if arch != "llama":  # what llama.cpp takes where the key is absent
@@ -175,7 +176,7 @@ def read_gguf_config(file: GGUFFile) -> dict[str, Any]:
     if traits.windowed:
         optional["window"] = _WINDOW
     for field, key in optional.items():
-        if file.metadata.get(f"{arch}.{key}", 0) != 0:
+        if read_scalar(file, f"{arch}.{key}", 0) != 0:
             fields |= read_sizes(file, arch, {field: key})
     head_dim = fields.get("n_head_dim", fields["n_embd"] // fields["n_head"])
     _check_variants(file, arch, head_dim)
@@ -284,7 +285,7 @@ def _check_variants(file: GGUFFile, arch: str, head_dim: int) -> None:
         f"{arch}.expert_gating_func": 1,
     }
     for key, value in plain.items():
-        got = file.metadata.get(key, value)
+        got = read_scalar(file, key, value)
         if got != value:
             raise FormatError(
                 f"{file.path}: {key} must be {value!r} or absent, other {arch} variants are not "

@@ -14,7 +14,7 @@ from ...nn import init
 from ...nn.layers import check_sizes
 from ...tensors import Tensor
 from ..config import check_labels, label_names
-from ..files import read_classes
+from ..files import read_classes, read_scalar
 from ..pooling import RANK, TextClassifier, pool
 from ..pretrained.fields import HFConfig
 from ..pretrained.labels import read_labels, write_labels
@@ -210,7 +210,7 @@ class LlamaForSequenceClassification(LlamaModel, TextClassifier):
     def reads(cls, file: GGUFFile) -> bool:
         """Return True for a file that has the head, or says so."""
         arch = file.metadata["general.architecture"]
-        return file.metadata.get(f"{arch}.pooling_type") == RANK or (
+        return read_scalar(file, f"{arch}.pooling_type") == RANK or (
             "cls.output.weight" in file.tensors
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import FormatError
 from ...io import GGUFFile, f32, u32
 from ...nn import RopeScaling
-from ..files import check_tensor, read_number, read_sizes
+from ..files import check_tensor, read_number, read_scalar, read_sizes
 from .config import LlamaConfig
 
 __all__ = ["gguf_extra", "read_scaling", "scaling_keys"]
@@ -77,7 +77,7 @@ def _read_long(file: GGUFFile, arch: str, dims: int) -> RopeScaling:
 
 def read_scaling(file: GGUFFile, arch: str, head_dim: int, context: int) -> RopeScaling | None:
     """Read how positions are stretched; a file that does not name the kind has llama.cpp's."""
-    text = file.metadata.get(_SCALING_KEY)
+    text = read_scalar(file, _SCALING_KEY)
     try:
         if text is not None:
             return RopeScaling.of(json.loads(text))
@@ -88,21 +88,21 @@ def read_scaling(file: GGUFFile, arch: str, head_dim: int, context: int) -> Rope
             table = np.asarray(file.array(_DIVISORS, dequantise=True), np.float32)
             return RopeScaling("table", 1.0, table=tuple(map(float, table)))
         prefix = f"{arch}.rope.scaling"
-        kind = file.metadata.get(f"{prefix}.type", "linear")
+        kind = read_scalar(file, f"{prefix}.type", "linear")
         keys = (f"{prefix}.factor", f"{arch}.rope.scale_linear")  # the older name
-        key = next((name for name in keys if file.metadata.get(name)), None)
+        key = next((name for name in keys if read_scalar(file, name)), None)
         if kind == "none" or (kind == "linear" and key is None):
             return None
         factor = read_number(file, key or keys[0])
         if kind != "yarn":
-            original = file.metadata.get(f"{prefix}.original_context_length")
+            original = read_scalar(file, f"{prefix}.original_context_length")
             return (
                 None if factor == 1.0 and kind == "linear" else RopeScaling(kind, factor, original)
             )
         # llama.cpp leaves out yarn_beta_fast and yarn_beta_slow for these families.
         usual = RopeScaling("yarn", factor, 1).score_factor ** 0.5
         attention = usual * read_number(file, f"{prefix}.attn_factor", 1.0)
-        original = file.metadata.get(f"{prefix}.original_context_length", context)
+        original = read_scalar(file, f"{prefix}.original_context_length", context)
         return RopeScaling("yarn", factor, original, attention=attention)
     except (TypeError, ValueError) as error:
         if isinstance(error, FormatError):

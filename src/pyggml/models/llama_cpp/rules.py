@@ -104,7 +104,9 @@ def check_model(
         reason = f"llama.cpp has no architecture {shown(arch)}"
         return [Finding("refused", "general.architecture", reason)]
     found = [Finding("refused", *each) for each in _check_vocabulary(metadata)]
-    name = "llama+experts" if arch == "llama" and metadata.get("llama.expert_count") else arch
+    name = (
+        "llama+experts" if arch == "llama" and _is_set(metadata.get("llama.expert_count")) else arch
+    )
     if name not in LAYOUTS:
         reason = f"the keys and tensors of {arch} are not checked here"
         return [*found, Finding("unchecked", "general.architecture", reason)]
@@ -121,6 +123,11 @@ def check_model(
         sizes = _sizes(read, tensors)
         found += [Finding("refused", *each) for each in _check_tensors(layout, sizes, tensors)]
     return found + [Finding("differs", *each) for each in _check_meaning(read, layout, tensors)]
+
+
+def _is_set(value: Any) -> bool:
+    """Return True for a value other than 0 and false; no key that is read so is a list."""
+    return not isinstance(value, (list, np.ndarray)) and bool(value)
 
 
 Said = Iterator[tuple[str, str]]
@@ -148,7 +155,8 @@ def _check_vocabulary(metadata: Mapping[str, Any]) -> Said:
         yield f"{key}model", reason
         return
     for name, value in metadata.items():
-        if name.startswith(key) and name.endswith("_token_id") and type(value) is not np.uint32:
+        is_count = name.endswith("_token_id") or name == f"{key}token_type_count"
+        if name.startswith(key) and is_count and type(value) is not np.uint32:
             yield name, f"must be u32; got {shown(value)}"
         if name.removeprefix(key) in _FLAGS and not isinstance(value, (bool, np.bool_)):
             yield name, f"must be true or false; got {shown(value)}"
@@ -221,7 +229,7 @@ def _check_sizes(read: _Reader, layout: Layout) -> Said:
     if "E X C" in layout.block and experts == 0:
         yield f"{arch}.expert_count", "must be at least 1"
     kind = read("rope.scaling.type", "linear")
-    if kind not in _STRETCHES:
+    if not isinstance(kind, str) or kind not in _STRETCHES:
         yield f"{arch}.rope.scaling.type", f"unknown: {shown(kind)}"
     key = read.number("embedding_length", 0) // read.number("attention.head_count", 1)
     width = read.number("attention.key_length", key)
@@ -239,6 +247,7 @@ def _sizes(read: _Reader, tensors: Mapping[str, tuple[int, ...]]) -> dict[str, i
     tokens = read.metadata.get("tokenizer.ggml.tokens")
     table = tensors.get("token_embd.weight", (0,))
     labels = read("classifier.output_labels")
+    kinds = read.metadata.get("tokenizer.ggml.token_type_count")
     stream, heads = read.number("embedding_length", 0), read.number("attention.head_count", 1)
     groups = read.number("attention.head_count_kv", heads)
     key = read.number("attention.key_length", stream // heads)
@@ -266,7 +275,7 @@ def _sizes(read: _Reader, tensors: Mapping[str, tuple[int, ...]]) -> dict[str, i
         "E": read.number("expert_count", 0),
         "X": expert,
         "S": read.number("expert_shared_feed_forward_length", 0) or inner,
-        "N": int(read.metadata.get("tokenizer.ggml.token_type_count", 0)),
+        "N": int(kinds) if isinstance(kinds, np.uint32) else 0,
         "O": len(labels) if labels is not None else 1,
         "P": read.number("attention.relative_buckets_count", 0),
         "L": read.number("block_count", 0),
@@ -363,11 +372,16 @@ def _check_meaning(read: _Reader, layout: Layout, tensors: Mapping[str, tuple[in
                 f"llama.cpp has beta_fast=32 and beta_slow=1 for {read.arch}; got {betas}",
             )
     sharper, window = read("rope.scaling.attn_factor"), read("attention.sliding_window", 0)
-    if read.arch == "gemma3" and window and isinstance(sharper, np.floating) and sharper != 1.0:
+    if (
+        read.arch == "gemma3"
+        and _is_set(window)
+        and isinstance(sharper, np.floating)
+        and sharper != 1.0
+    ):
         yield (
             "gemma3.rope.scaling.attn_factor",
             f"llama.cpp scales the scores of layers with a window, too; got {sharper}",
         )
     tied = read.arch == "t5" and "output.weight" not in tensors
-    if tied and not metadata.get("pyggml.scaled_norm"):
+    if tied and not _is_set(metadata.get("pyggml.scaled_norm")):
         yield "output.weight", "llama.cpp leaves out the scale of a tied head"

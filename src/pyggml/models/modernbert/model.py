@@ -23,6 +23,7 @@ from ..files import (
     check_tensor,
     read_classes,
     read_number,
+    read_scalar,
     read_sizes,
     read_vocab_size,
 )
@@ -245,15 +246,15 @@ class ModernBERTModel(Model):
         if f"{arch}.attention.sliding_window_pattern" in file.metadata:
             key = {"window_pattern": "attention.sliding_window_pattern"}
             sizes |= read_sizes(file, arch, key)
-        activation = file.metadata.get(f"{arch}.hidden_activation", "gelu")
+        activation = read_scalar(file, f"{arch}.hidden_activation", "gelu")
         if activation not in ACTIVATIONS or f"{arch}.decision.block_count" in file.metadata:
             raise FormatError(
                 f"{file.path}: {arch}.hidden_activation must be one of {', '.join(ACTIVATIONS)}, "
                 f"in a model without decision blocks; got {activation!r}"
             )
-        pooling = file.metadata.get(f"{arch}.pooling_type", 1)
+        pooling = read_scalar(file, f"{arch}.pooling_type", 1)
         if pooling not in (1, 2, 3):
-            pooling = file.metadata.get(f"{arch}.classifier.pooling_type", 1)
+            pooling = read_scalar(file, f"{arch}.classifier.pooling_type", 1)
         return ModernBERTConfig(
             vocab_size=read_vocab_size(file),
             eps=read_number(file, f"{arch}.attention.layer_norm_epsilon"),

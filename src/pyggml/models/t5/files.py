@@ -11,6 +11,7 @@ from ..files import (
     check_block_count,
     check_tensor,
     read_number,
+    read_scalar,
     read_sizes,
     read_tie,
     read_vocab_size,
@@ -90,7 +91,7 @@ def read_gguf_config(file: GGUFFile) -> T5Config:
     )
     if "t5.decoder_block_count" in file.metadata:
         sizes |= read_sizes(file, "t5", {"n_decoder": "decoder_block_count"})
-    width = file.metadata.get("t5.attention.value_length", sizes["n_head_dim"])
+    width = read_scalar(file, "t5.attention.value_length", sizes["n_head_dim"])
     if width != sizes["n_head_dim"]:
         raise FormatError(
             f"{file.path}: t5.attention.value_length must be as key_length, "
@@ -101,7 +102,7 @@ def read_gguf_config(file: GGUFFile) -> T5Config:
         eps=read_number(file, "t5.attention.layer_norm_rms_epsilon"),
         gated="enc.blk.0.ffn_gate.weight" in file.tensors,
         tie=read_tie(file),
-        start_id=file.metadata.get("t5.decoder_start_token_id", 0),
+        start_id=read_scalar(file, "t5.decoder_start_token_id", 0),
         **sizes,
     )
 
