@@ -50,6 +50,10 @@ DAMAGED = {
     "short": (idx(IMAGES)[:-7], r"data must be 60 bytes, as the extents \(5, 4, 3\) say; got 53"),
     "long": (idx(IMAGES) + b"x", "data must be 60 bytes.* got more"),
     "huge": (b"\0\0\x08\x04" + b"\xff" * 16, "data must be 3.*; got 0"),
+    "none of many": (
+        b"\0\0\x08\x04\0\0\0\0" + b"\xff" * 12,
+        r"extents must be those of an array; got \(0, 4294967295",
+    ),
     "gzip cut": (gzip.compress(idx(IMAGES))[:-9], "the gzip stream is damaged"),
     "gzip bytes": (gzip.compress(idx(IMAGES))[:14] + b"zzzzzzzzzzzz", "the gzip stream is damaged"),
     "gzip sum": (gzip.compress(idx(IMAGES))[:-8] + b"\0" * 8, "the gzip stream is damaged"),

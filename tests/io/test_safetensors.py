@@ -184,6 +184,17 @@ def test_bad_files_are_refused(tmp_path: Path, content: bytes, match: str) -> No
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize("shape", [[1] * 65, [0] * 65, [0, 2**62, 4], [0, 2**63]])
+def test_a_shape_that_numpy_has_not_is_refused(tmp_path: Path, shape: list[int]) -> None:
+    count = int(0 not in shape)
+    header = json.dumps({"w": {"dtype": "U8", "shape": shape, "data_offsets": [0, count]}}).encode()
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(count))
+    with pytest.raises(FormatError, match="tensor 'w': shape must be") as caught:
+        load_safetensors(path)
+    assert str(path) in str(caught.value)
+
+
 def test_every_truncation_is_refused(tmp_path: Path) -> None:
     save_safetensors(tmp_path / "m.safetensors", arrays())
     data = (tmp_path / "m.safetensors").read_bytes()

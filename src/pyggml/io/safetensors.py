@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import checks
 from ..backend.sizes import format_bytes
-from ..errors import FormatError, OutOfMemoryError
+from ..errors import FormatError, OutOfMemoryError, shown
 from .regular import open_regular, read_regular
 
 __all__ = [
@@ -108,7 +108,13 @@ class StoredArray:
         array: np.ndarray = raw.view(kind)
         if self.dtype == "BF16":
             array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
-        array = array.reshape(self.shape)
+        try:
+            array = array.reshape(self.shape)
+        except ValueError as error:  # too many axes, or an empty tensor with huge ones
+            raise FormatError(
+                f"load_safetensors: {self.path}: tensor {self.name!r}: shape must be one that NumPy"
+                f" has; got {shown(self.shape)}: {error}"
+            ) from error
         return array if dtype is None else array.astype(dtype, copy=False)
 
 

@@ -85,7 +85,12 @@ def _read(path: Path, file: IO[bytes]) -> np.ndarray:
         raise FormatError(
             f"read_idx: {path}: data must be {size:,} bytes, as the extents {shape} say; got {more}"
         )
-    array = np.frombuffer(b"".join(parts), dtype).reshape(shape)
+    try:
+        array = np.frombuffer(b"".join(parts), dtype).reshape(shape)
+    except ValueError as error:  # an empty file with huge extents
+        raise FormatError(
+            f"read_idx: {path}: extents must be those of an array; got {shape}: {error}"
+        ) from error
     return array.astype(dtype.newbyteorder("="))
 
 
