@@ -11,7 +11,7 @@ from pyggml.data import Tokenizer
 from pyggml.models import Llama, LlamaConfig
 from pyggml.optim import AdamW
 from pyggml.train import Trainer
-from pyggml.train.preferences import GRPOLoss, Rollouts, token_logps
+from pyggml.train.preferences import GRPOLoss, Rollouts, group_advantages, token_logps
 
 DIGITS = [str(digit) for digit in range(10)]
 
@@ -141,6 +141,7 @@ def test_grpo_learns_to_answer_with_a_given_number(tokenizer):
     [
         (lambda completions, **rest: [1.0], ValueError),
         (lambda completions, **rest: [np.nan] * len(completions), ValueError),
+        (lambda completions, **rest: [1e308, -1e308], ValueError),
         (lambda completions, **rest: None, (TypeError, ValueError)),
         (lambda completions, **rest: ["good"] * len(completions), TypeError),
     ],
@@ -149,6 +150,28 @@ def test_rewards_must_be_numbers(tokenizer, reward, error):
     _, rollouts, _ = make(tokenizer, rewards=reward, batch=1, groups=2, max_tokens=1)
     with pytest.raises(error, match="reward"):
         next(rollouts)
+
+
+def test_large_rewards_have_advantages(tokenizer):
+    large = group_advantages([3e38, -3e38, 1e38, 2e38], 2)
+    assert large == pytest.approx([2**-0.5, -(2**-0.5), -(2**-0.5), 2**-0.5])
+    for rewards in ([1e308, -1e308], [np.inf, 1.0], [4e38, 4e38]):
+        with pytest.raises(ValueError, match="rewards must be finite in f32"):
+            group_advantages(rewards, 2)
+    with pytest.raises(ValueError, match="give scale_rewards"):
+        group_advantages([3e38, -3e38, -3e38], 3, scale_rewards=False)
+    with pytest.raises(TypeError, match="rewards must hold"):
+        group_advantages(["a", "b"], 2)
+
+    def far(completions, **rest):
+        return [3e38, -3e38]
+
+    _, rollouts, found = make(tokenizer, rewards=far, batch=1, groups=2, max_tokens=1)
+    assert next(rollouts).inputs["advantages"] == pytest.approx([2**-0.5, -(2**-0.5)])
+    assert found[0].reward_std == pytest.approx(3e38)
+    heavy = make(tokenizer, rewards=far, batch=1, groups=2, max_tokens=1, reward_weights=[3e38])
+    with pytest.raises(ValueError, match="lower their weights"):
+        next(heavy[1])
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ def grpo(
     Raises:
         ConfigError: an option cannot be used, or the folder holds another run.
         FormatError: base or data cannot be read, or a checkpoint is damaged.
-        ValueError: a reward function returns something else than finite numbers.
+        ValueError: a reward function returns something else than numbers that are finite in f32.
         TrainingInterrupted: a signal asked for the end; a checkpoint is written.
 
     Source: Shao et al. 2024, arXiv:2402.03300.

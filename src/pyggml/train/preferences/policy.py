@@ -39,7 +39,8 @@ def group_advantages(
         rewards (N,) -> (N,) f32
 
     Raises:
-        ValueError: N is no multiple of G, or a reward is not finite.
+        TypeError: rewards hold no numbers.
+        ValueError: N is no multiple of G; or a reward, or an advantage, is not finite in f32.
 
     Source: Shao et al. 2024, arXiv:2402.03300; without scale: Liu et al. 2025, arXiv:2503.20783.
 
@@ -49,17 +50,27 @@ def group_advantages(
     """
     who = "group_advantages"
     size = checks.whole(who, "num_generations", num_generations, 2)
-    values = np.asarray(rewards, np.float64)
+    values = checks.array(who, "rewards", rewards, kinds="iufb").astype(np.float64)
     if values.ndim != 1 or values.size % size:
         raise ValueError(
             f"{who}: rewards must be as many as groups of {size} have; got shape {values.shape}"
         )
-    if not np.isfinite(values).all():
-        raise ValueError(f"{who}: rewards must be finite; got {values[~np.isfinite(values)][0]}")
+    good = np.abs(values) <= checks.F32_MAX  # whose squares f64 can add
+    if not good.all():
+        raise ValueError(
+            f"{who}: rewards must be finite in f32; got {values[~good][0]:g}: divide them, or lower"
+            " their weights"
+        )
     groups = values.reshape(-1, size)
     found = groups - groups.mean(axis=1, keepdims=True)
     if checks.flag(who, "scale_rewards", scale_rewards):
         found = found / (groups.std(axis=1, ddof=1, keepdims=True) + _EPSILON)
+    most = float(np.abs(found).max(initial=0.0))
+    if most > checks.F32_MAX:
+        raise ValueError(
+            f"{who}: rewards must differ from their mean by what f32 holds; got {most:g}: divide"
+            " them, or give scale_rewards"
+        )
     return np.asarray(found.reshape(-1), np.float32)
 
 

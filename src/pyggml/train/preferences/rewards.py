@@ -53,7 +53,7 @@ def score(
 
     Raises:
         TypeError: a function returns no numbers.
-        ValueError: it returns another number of them, or one that is not finite.
+        ValueError: it returns another number of them, or one that is not finite in f32.
 
     Example:
         >>> score([lambda completions, **rest: [len(c) for c in completions]], ["a"], ["bc"], {})
@@ -74,11 +74,12 @@ def score(
                 f"Rollouts: the reward {name} must return a number for each of "
                 f"{len(completions)} completions; got shape {values.shape}"
             )
-        if not np.isfinite(values).all():
-            bad = int(np.flatnonzero(~np.isfinite(values))[0])
+        good = np.abs(values) <= checks.F32_MAX
+        if not good.all():
+            bad = int(np.flatnonzero(~good)[0])
             raise ValueError(
-                f"Rollouts: the reward {name} must return finite numbers; got {values[bad]} for "
-                f"{shown(completions[bad])}"
+                f"Rollouts: the reward {name} must return numbers that are finite in f32; got "
+                f"{values[bad]:g} for {shown(completions[bad])}"
             )
         found[row] = values
     return found

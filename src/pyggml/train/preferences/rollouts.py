@@ -164,12 +164,9 @@ class Rollouts:
             )
         self.seq_len = longest + self.max_tokens - 1
         self.rewards = check_rewards(who, rewards)
-        weights = [1.0] * len(self.rewards) if reward_weights is None else list(reward_weights)
-        if len(weights) != len(self.rewards):
-            raise ValueError(
-                f"{who}: reward_weights must be {len(self.rewards)}; got {len(weights)}"
-            )
-        self._factors = np.array([checks.number(who, "a reward weight", w) for w in weights])
+        weights = [1.0] * len(self.rewards) if reward_weights is None else reward_weights
+        weights = checks.items(who, "reward_weights", weights, len(self.rewards))
+        self._factors = np.array([checks.f32(who, "each of reward_weights", w) for w in weights])
         self._texts = [self._tokenizer.decode(p) for p in ids] if texts is None else list(texts)
         self._columns = {name: list(values) for name, values in (columns or {}).items()}
         for name, values in {"texts": self._texts, **self._columns}.items():
