@@ -190,6 +190,17 @@ def test_a_new_run_leaves_another_one_s_lines(tmp_path):
     assert path.with_name("m.jsonl.left2").read_text() == "a diary, not metrics\n"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes")
+def test_a_pipe_or_a_device_stays_where_it_is(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    os.symlink("/dev/full", tmp_path / "device")
+    for name in ("pipe", "device"):
+        with pytest.raises(OSError, match="which stays as it is") as error:
+            MetricsFile(tmp_path / name).begin(0)
+        assert error.value.filename == str(tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["device", "pipe"]
+
+
 def test_a_resumed_run_goes_on_in_its_file(tmp_path):
     path = tmp_path / "m.jsonl"
     make_trainer(tmp_path, [MetricsWriter(path)], steps=4, save_every=2).fit()

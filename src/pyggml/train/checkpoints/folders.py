@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from contextlib import suppress
@@ -252,8 +253,11 @@ def put_aside(path: Path) -> Path | None:
         empty file.
 
     Raises:
-        OSError: it cannot be renamed.
+        OSError: it is neither, or cannot be renamed.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        cause = "it is a pipe or a device, which stays as it is; move it away"
+        raise OSError(errno.EINVAL, cause, str(path))
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         return None
     target = free_name(path)
