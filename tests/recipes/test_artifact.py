@@ -114,6 +114,14 @@ def test_a_pipe_or_a_folder_of_a_file_s_name_is_found_before_the_training(tmp_pa
     artifact.tensorboard.write_text("")
     with pytest.raises(ConfigError, match="tensorboard must be a folder of the run"):
         artifact.check_resume()
+    with pytest.raises(ConfigError, match="`overwrite`: .*tensorboard must be a folder"):
+        artifact.check_new(overwrite=True)
+    artifact.tensorboard.unlink()
+    artifact.samples.symlink_to(tmp_path / "elsewhere")  # a file is made there
+    artifact.check_resume()
+    artifact.plot.symlink_to(tmp_path / "none" / "elsewhere")
+    with pytest.raises(ConfigError, match=r"loss\.png must be a file of the run and is none"):
+        artifact.check_resume()
 
 
 def test_config_of_another_version_is_refused(tmp_path):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -115,6 +116,34 @@ def test_another_run_is_not_continued(base, tmp_path):
         run(base, tmp_path / "run", rows, resume=True)
     with pytest.raises(ConfigError, match="did you mean lora_rank"):
         run(base, tmp_path / "misspelt", base={"lora_rnk": 8})
+
+
+IN_PLACE = {
+    "pipe": os.mkfifo,
+    "folder": os.mkdir,
+    "device": lambda path: os.symlink("/dev/full", path),
+    "loop": lambda path: os.symlink(path.name, path),
+    "link": lambda path: os.symlink("/nowhere/file", path),
+}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes and links")
+@pytest.mark.parametrize("kind", IN_PLACE)
+@pytest.mark.parametrize("name", ["rollouts.jsonl", "metrics.jsonl", "adapter.gguf"])
+def test_what_has_the_name_of_a_result_is_found_before_the_training(base, tmp_path, name, kind):
+    IN_PLACE[kind](tmp_path / name)
+    before = os.lstat(tmp_path / name)
+    with pytest.raises(ConfigError, match=f"{name} must be a file of the run"):
+        run(base, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert os.lstat(tmp_path / name).st_ino == before.st_ino
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_the_base_is_read(tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(ConfigError, match="give a folder"):
+            run(tmp_path / "none.gguf", folder)
 
 
 def test_columns_are_those_of_all_rows(base, tmp_path):

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from ..io.runs import RUN_KIND
 from ..train.checkpoints.folders import CHECKPOINTS
 from ..train.checkpoints.folders import clear as clear_checkpoints
 
-__all__ = ["ArtifactDir"]
+__all__ = ["ArtifactDir", "check_outputs"]
 
 # What a run, and the libraries of the logs, write into its folders.
 _INSIDE = {
@@ -36,6 +36,32 @@ _INSIDE = {
     "wandb": ("run-*", "offline-run-*", "latest-run", "debug*.log", "wandb-resume.json"),
 }
 _FORMAT = 1
+
+
+def check_outputs(who: str, paths: Iterable[Path]) -> None:
+    """Raise before a training where its results could not be written after it.
+
+    Args:
+        who: the option that the message begins with.
+        paths: of the results; names of files have an ending, those of folders have none.
+
+    Raises:
+        ConfigError: a pipe, a device, a folder or a loop of links has the name of a file, or
+            something else that of a folder; or a link leads to a folder that is missing.
+    """
+    for path in paths:
+        what = "file" if path.suffix else "folder"
+        if path.exists():
+            good = path.is_file() if path.suffix else path.is_dir()
+        elif path.is_symlink():  # a file is made where the link leads to
+            real = Path(os.path.realpath(path))
+            good = bool(path.suffix) and real.parent.is_dir() and not os.path.lexists(real)
+        else:
+            good = True
+        if not good:
+            raise ConfigError(
+                f"{who}: {path} must be a {what} of the run and is none: move it away"
+            )
 
 
 class ArtifactDir:
@@ -70,9 +96,9 @@ class ArtifactDir:
         self.wandb = self.path / "wandb"
         self.checkpoints = self.path / CHECKPOINTS
 
-    def files(self) -> list[Path]:
-        """Return the files and folders of the run that exist, in the order of their making."""
-        known = (
+    def places(self) -> list[Path]:
+        """Return all that a run may write into the folder, in the order of its making."""
+        return [
             self.model,
             self.tokenizer,
             # Beside tokenizer.json when that alone does not tell which tokens start and end a text.
@@ -87,8 +113,11 @@ class ArtifactDir:
             self.tensorboard,
             self.wandb,
             self.checkpoints,
-        )
-        return [path for path in known if path.exists()]
+        ]
+
+    def files(self) -> list[Path]:
+        """Return the files and folders of the run that exist, in the order of their making."""
+        return [path for path in self.places() if path.exists()]
 
     @property
     def holds_run(self) -> bool:
@@ -108,9 +137,10 @@ class ArtifactDir:
             overwrite: replace the files of an earlier run.
 
         Raises:
-            ConfigError: the place is a file, is not writable, holds a run, or holds other files.
+            ConfigError: the place is a file, is not writable, holds a run, or holds other files;
+                or something else has the name of a file of the run.
         """
-        self._check_place()
+        self.check_place()
         if not self.path.exists():
             return
         if self.holds_run:
@@ -119,6 +149,7 @@ class ArtifactDir:
                     f"`artifact_dir`={self.path} holds another run: continue it with `resume`, "
                     "replace it with `overwrite`, or give another `artifact_dir`"
                 )
+            check_outputs("`overwrite`", self.places())
             return
         others = sorted(p.name for p in self.path.iterdir())
         if others:
@@ -136,7 +167,7 @@ class ArtifactDir:
                 of a file of the run.
             FormatError: the run's configuration is damaged.
         """
-        self._check_place()
+        self.check_place()
         if not self.config.exists():
             raise ConfigError(
                 f"`resume`: `artifact_dir`={self.path} holds no run: leave out `resume` to start "
@@ -146,16 +177,14 @@ class ArtifactDir:
             raise ConfigError(
                 f"`resume`: {self.config} is not of a run of pyggml: give the folder of a run"
             )
-        for path in self.files():
-            # The names of the run's files have an ending, those of its folders have none.
-            if not (path.is_file() if path.suffix else path.is_dir()):
-                what = "file" if path.suffix else "folder"
-                raise ConfigError(
-                    f"`resume`: {path} must be a {what} of the run and is none: move it away"
-                )
+        check_outputs("`resume`", self.places())
 
-    def _check_place(self) -> None:
-        """Raise unless the folder, or the nearest that exists above it, can be written to."""
+    def check_place(self) -> None:
+        """Raise unless the folder, or the nearest that exists above it, can be written to.
+
+        Raises:
+            ConfigError: it cannot, is a file, or lies below one.
+        """
         place = self.path
         try:
             while not place.exists() and place != place.parent:
@@ -191,8 +220,8 @@ class ArtifactDir:
             ConfigError: the folder cannot be made or written to, another process trains in it,
                 or `check_new` raises.
         """
+        self.make()
         try:
-            make_dirs(self.path)
             self.hold()
             try:
                 # Another run may have come and gone since the caller looked.
@@ -205,10 +234,25 @@ class ArtifactDir:
             if not hold:
                 self.release()
         except OSError as error:
-            raise ConfigError(
-                f"`artifact_dir`={self.path} cannot be written to ({error.strerror}): "
-                "give another folder"
-            ) from error
+            raise self._refusal(error) from error
+
+    def make(self) -> None:
+        """Make the folder and those above it.
+
+        Raises:
+            ConfigError: one cannot be made.
+        """
+        try:
+            make_dirs(self.path)
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: OSError) -> ConfigError:
+        """Return the error for a folder that cannot be written to."""
+        return ConfigError(
+            f"`artifact_dir`={self.path} cannot be written to ({error.strerror}): "
+            "give another folder"
+        )
 
     def _clear(self) -> None:
         """Remove the files of an earlier run, and no others: folders of it may hold some."""

@@ -46,10 +46,9 @@ class ImageArtifact(ArtifactDir):
         self.confusion = self.path / "confusion.png"
         self.skipped = self.path / "skipped.txt"
 
-    def files(self) -> list[Path]:
-        """Return the files and folders of the run that exist, in the order of their making."""
-        own = (self.results, self.confusion, self.skipped)
-        return [*super().files(), *(path for path in own if path.exists())]
+    def places(self) -> list[Path]:
+        """Return all that a run may write into the folder, in the order of its making."""
+        return [*super().places(), self.results, self.confusion, self.skipped]
 
 
 class ImageRun(Run):

@@ -16,7 +16,7 @@ from ... import checks
 from ...data import ChatTemplate, Tokenizer, encode_prompt, read_records
 from ...data.fingerprint import fingerprint
 from ...errors import ConfigError, FormatError, reason
-from ...io import atomic_write, make_dirs, read_regular
+from ...io import atomic_write, read_regular
 from ...io.names import portable
 from ...models import save_lora
 from ...nn.raw_bytes import checksum
@@ -25,8 +25,10 @@ from ...options.agreement import check_known
 from ...tensors.random import seed as set_seed
 from ...train.callbacks import Callback, MetricsWriter
 from ...train.checkpoints.folders import list_checkpoints
+from ...train.metrics.records import append_line
 from ...train.preferences import GRPOLoss, RolloutMetrics, Rollouts
 from ...train.trainer import FitResult, Trainer
+from ..artifact import ArtifactDir, check_outputs
 from ..run import Note, silent
 from .base import prepare_model, read_base
 from .model_options import TunedModelOptions
@@ -97,8 +99,9 @@ class GRPORun:
         Raises:
             OSError: it cannot be written.
         """
-        name = "adapter.gguf" if self.adapted else "model.gguf"
-        file = self.path / name if path is None else checks.path("GRPORun.save", "path", path)
+        file = _adapter(self.path) if self.adapted else self.path / "model.gguf"
+        if path is not None:
+            file = checks.path("GRPORun.save", "path", path)
         if self.adapted:
             save_lora(self.model, file)
         else:
@@ -116,8 +119,7 @@ class _Report(Callback):
         """Keep the metrics of a rollout."""
         self._found.append(metrics)
         record = {**asdict(metrics), "tokens_per_s": metrics.tokens_per_s}
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(portable(record)) + "\n")
+        append_line(self._path, (json.dumps(portable(record)) + "\n").encode())
         kl = "" if metrics.kl is None else f", KL {metrics.kl:.4f}"
         self._note(
             f"rollout {metrics.rollout}: reward {metrics.reward:.3f} ± {metrics.reward_std:.3f}"
@@ -132,6 +134,11 @@ class _Report(Callback):
         lines = read_regular(self._path).decode("utf-8", "replace").splitlines(keepends=True)
         with atomic_write(self._path, "w") as file:
             file.writelines(line for line in lines if _number(line) < rollout)
+
+
+def _adapter(folder: Path) -> Path:
+    """Return the place of the adapter in the folder of a run."""
+    return folder / "adapter.gguf"
 
 
 def _number(line: str) -> float:
@@ -227,7 +234,9 @@ def grpo(
     who = "grpo"
     folder = checks.path(who, "artifact_dir", artifact_dir)
     checks.function(who, "note", note, "line -> None")
-    checkpoints = folder / "checkpoints"
+    artifact = ArtifactDir(folder)
+    artifact.check_place()
+    checkpoints = artifact.checkpoints
     known = checkpoints.is_dir() and bool(list_checkpoints(checkpoints))
     if known and not checks.flag(who, "resume", resume):
         raise ConfigError(
@@ -241,6 +250,9 @@ def grpo(
         )
     check_known(f"{who}: `base`", [each.name for each in fields(TunedModelOptions)], base or {})
     settings = TunedModelOptions(**{**(base or {}), "model": str(model)})
+    rollouts_file = folder / "rollouts.jsonl"
+    result = artifact.model if settings.full else _adapter(folder)
+    check_outputs("`artifact_dir`", [checkpoints, artifact.metrics, rollouts_file, result])
     loss = GRPOLoss(beta, epsilon, epsilon_high, loss_type, max_tokens)
     policy, tokenizer = read_base(settings)
     rows = _rows(data)
@@ -256,8 +268,8 @@ def grpo(
     set_seed(seed)
     adapted = prepare_model(policy, settings)
     found: list[RolloutMetrics] = []
-    make_dirs(folder)
-    report = _Report(folder / "rollouts.jsonl", found, note)
+    artifact.make()
+    report = _Report(rollouts_file, found, note)
     rollouts = Rollouts(
         policy, tokenizer, ids, rewards, min(prompts_per_step, len(ids)), num_generations,
         max_tokens=max_tokens, texts=texts, columns=columns, reward_weights=reward_weights,
@@ -274,7 +286,7 @@ def grpo(
         loss=loss,
         steps=steps,
         checkpoint_dir=checkpoints,
-        callbacks=[MetricsWriter(folder / "metrics.jsonl"), *callbacks],
+        callbacks=[MetricsWriter(artifact.metrics), *callbacks],
         save_frozen=False,
         data=begun,
         **{"warmup": min(10, steps // 10), "schedule": "constant", "seed": seed, **options},

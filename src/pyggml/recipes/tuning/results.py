@@ -42,13 +42,13 @@ class FinetuneArtifact(ArtifactDir):
         self.rows = self.path / "rows.jsonl"
         self.results = self.path / "results.json"
 
-    def files(self) -> list[Path]:
-        """Return the files and folders of the run that exist."""
-        own = (
+    def places(self) -> list[Path]:
+        """Return all that a run may write into the folder."""
+        own = [
             self.adapter, self.peft, self.folder, self.template, self.comparison, self.reference,
             self.rows, self.results,
-        )  # fmt: skip
-        return [path for path in own if path.exists()] + super().files()
+        ]  # fmt: skip
+        return own + super().places()
 
     def whole(self, model: Any) -> Path:
         """Return the place of the whole model: a file for llama.cpp, or a folder of transformers.
