@@ -118,6 +118,20 @@ def test_another_run_is_not_continued(base, tmp_path):
         run(base, tmp_path / "misspelt", base={"lora_rnk": 8})
 
 
+def test_lines_of_others_are_put_aside(base, tmp_path):
+    for name in ("rollouts.jsonl", "metrics.jsonl"):
+        (tmp_path / name).write_text("my notes\n")
+    run(base, tmp_path, steps=2, num_iterations=2, save_every=1)
+    for name, count in (("rollouts.jsonl", 1), ("metrics.jsonl", 2)):
+        assert (tmp_path / f"{name}.left").read_text() == "my notes\n"
+        assert len((tmp_path / name).read_text().splitlines()) == count
+    # Of its own lines, those that are made again are dropped.
+    run(base, tmp_path, steps=3, num_iterations=2, resume=True)
+    lines = (tmp_path / "rollouts.jsonl").read_text().splitlines()
+    assert [json.loads(line)["rollout"] for line in lines] == [0, 1]
+    assert not (tmp_path / "rollouts.jsonl.left1").exists()
+
+
 IN_PLACE = {
     "pipe": os.mkfifo,
     "folder": os.mkdir,

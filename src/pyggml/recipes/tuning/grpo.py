@@ -24,7 +24,7 @@ from ...optim import AdamW
 from ...options.agreement import check_known
 from ...tensors.random import seed as set_seed
 from ...train.callbacks import Callback, MetricsWriter
-from ...train.checkpoints.folders import list_checkpoints
+from ...train.checkpoints.folders import list_checkpoints, put_aside
 from ...train.metrics.records import append_line
 from ...train.preferences import GRPOLoss, RolloutMetrics, Rollouts
 from ...train.trainer import FitResult, Trainer
@@ -127,8 +127,10 @@ class _Report(Callback):
             f"{metrics.tokens_per_s:,.0f} tokens/s"
         )
 
-    def begin(self, rollout: int) -> None:
-        """Drop the lines of rollouts that will be done again."""
+    def begin(self, step: int, rollout: int) -> None:
+        """Put another run's lines aside, and drop those of rollouts that will be done again."""
+        if step == 0:
+            put_aside(self._path)
         if not self._path.exists():
             return
         lines = read_regular(self._path).decode("utf-8", "replace").splitlines(keepends=True)
@@ -208,7 +210,8 @@ def grpo(
         seed: of prompts, sampling and adapters.
         chat_template: name or file; None takes the base's. Texts of a base without a template are
             continued as they are.
-        artifact_dir: folder of the results.
+        artifact_dir: folder of the results; a new run renames a rollouts.jsonl and a metrics.jsonl
+            that it finds to `NAME.left`.
         resume: go on from the last checkpoint in `artifact_dir`; give the same arguments.
         note: called with lines of progress.
         callbacks: told of the trainer's events.
@@ -295,7 +298,7 @@ def grpo(
         trainer.resume()
     elif resume:
         note("no checkpoint yet: starting at the first step")
-    report.begin(rollouts.rollout)
+    report.begin(trainer.step, rollouts.rollout)
     run = GRPORun(policy, tokenizer, adapted, trainer, folder, found)
     run.result = trainer.fit()
     run.save()
