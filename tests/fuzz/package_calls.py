@@ -18,7 +18,8 @@ from owners import MADE, PACKAGES, RNG, TOKENIZER, linear, methods
 import pyggml as pg
 from pyggml import nn, optim
 
-# Not called: they train, measure, wait for other processes, or change the process or a folder.
+# Not called: they train, measure, wait for other processes, or change the process or a folder. The
+# options of those that train are drawn by tests/recipes/test_odd_options.py, with bases and data.
 _LEFT = set(
     "barrier atomic_dir clean_stale finetune fsync_tree grpo init is_launched make_dirs "
     "measure_peaks seed set_threads train_image train_llm".split()

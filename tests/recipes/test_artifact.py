@@ -114,7 +114,7 @@ def test_a_pipe_or_a_folder_of_a_file_s_name_is_found_before_the_training(tmp_pa
     artifact.tensorboard.write_text("")
     with pytest.raises(ConfigError, match="tensorboard must be a folder of the run"):
         artifact.check_resume()
-    with pytest.raises(ConfigError, match="`overwrite`: .*tensorboard must be a folder"):
+    with pytest.raises(ConfigError, match=r"`overwrite`: .*tensorboard must be a folder"):
         artifact.check_new(overwrite=True)
     artifact.tensorboard.unlink()
     artifact.samples.symlink_to(tmp_path / "elsewhere")  # a file is made there

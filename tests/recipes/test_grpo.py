@@ -174,6 +174,45 @@ def test_columns_are_those_of_all_rows(base, tmp_path):
         grpo(base, [{"prompt": "1=", "completions": 1}], reward, artifact_dir=tmp_path / "d")
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "told"),
+    [
+        ({"steps": "10"}, TypeError, "grpo: steps must be a whole number; got '10'"),
+        ({"steps": None}, TypeError, "grpo: steps must be a whole number; got None"),
+        ({"steps": 0}, ValueError, "grpo: steps must be .*>= 1; got 0"),
+        ({"prompts_per_step": None}, TypeError, "grpo: prompts_per_step must be a whole number"),
+        ({"prompts_per_step": np.ones(2)}, TypeError, "grpo: prompts_per_step must be a whole"),
+        ({"seed": -1}, ValueError, "grpo: seed must be a whole number >= 0"),
+        ({"callbacks": 5}, TypeError, "grpo: callbacks must be a list of Callback; got int"),
+        ({"resume": 1}, TypeError, "grpo: resume must be True or False; got 1"),
+        ({"clip": "x"}, TypeError, "`clip` must be a number; got 'x'"),
+        ({"checkpoint_dir": "x"}, ConfigError, "checkpoint_dir"),
+        ({"base": [1]}, TypeError, "`base`: options must be a dict"),
+    ],
+)
+def test_wrong_options_are_told_before_the_base_is_read(tmp_path, options, error, told):
+    with pytest.raises(error, match=told):
+        run(tmp_path / "none.gguf", tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "told"),
+    [
+        ({"reward_weights": 5}, TypeError, "reward_weights must be a list .*; got 5"),
+        ({"reward_weights": ["a"]}, TypeError, "each of reward_weights must be a number; got 'a'"),
+        ({"epsilon_high": "a"}, TypeError, "epsilon_high must be a number; got 'a'"),
+        ({"top_p": float("nan")}, ValueError, "top_p must be a finite number > 0 and <= 1"),
+        ({"rows": [{"prompt": "1=", 1: 2}]}, FormatError, "row 0: names of columns .*; got 1"),
+    ],
+)
+def test_wrong_options_are_told_before_the_first_rollout(base, tmp_path, options, error, told):
+    begun = []
+    with pytest.raises(error, match=told):
+        run(base, tmp_path / "run", note=begun.append, **options)
+    assert begun == []
+
+
 def test_bad_data_is_refused(base, tmp_path):
     with pytest.raises(FormatError, match="prompt"):
         grpo(base, [{"text": "1="}], right, artifact_dir=tmp_path)

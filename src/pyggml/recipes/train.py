@@ -154,6 +154,8 @@ def finetune(
         >>> print(run.comparison.after)  # doctest: +SKIP
         validation loss 0.4031, perplexity 1.50
     """
+    if config is not None:
+        checks.instance("finetune", "config", config, FinetuneConfig)
     rows = rows_of(options.get("data", ""))
     if rows is not None:
         kept = FinetuneConfig.options()["artifact_dir"].default

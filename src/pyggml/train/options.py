@@ -76,7 +76,7 @@ def _read_metrics(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _read_limit(value: Any) -> int | str:
-    if value == "auto":
+    if isinstance(value, str) and value == "auto":
         return "auto"
     try:
         parse_bytes(value)
@@ -90,8 +90,8 @@ def _read_limit(value: Any) -> int | str:
 
 def _read_checkpointing(value: Any) -> bool | int | str:
     """Return True for all blocks, n for every n-th, False for none, or auto."""
-    if isinstance(value, bool) or value == "auto":
-        return value  # type: ignore[no-any-return]
+    if isinstance(value, bool) or (isinstance(value, str) and value == "auto"):
+        return value
     if isinstance(value, str) and value in _CHECKPOINTING:
         return _CHECKPOINTING[value]
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:

@@ -190,6 +190,25 @@ def test_wrong_options_raise(tokenizer, options, name):
         make(tokenizer, **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"reward_weights": 5}, "reward_weights"),
+        ({"texts": 5}, "texts"),
+        ({"columns": 5}, "columns"),
+        ({"columns": {1: ["a"]}}, "columns"),
+        ({"columns": {"answer": 5}}, "answer"),
+        ({"stop_ids": ["a"]}, "stop_ids"),
+        ({"on_rollout": 5}, "on_rollout"),
+        ({"top_p": "a"}, "top_p"),
+    ],
+)
+def test_options_of_another_kind_raise(tokenizer, options, name):
+    model = make(tokenizer)[1].model
+    with pytest.raises(TypeError, match=f"^Rollouts: .*{name}"):
+        Rollouts(model, tokenizer, [[1, 2]], right, 1, 2, **{"max_tokens": 1, **options})
+
+
 def test_a_state_of_other_prompts_is_refused(tokenizer):
     _, rollouts, _ = make(tokenizer)
     state = rollouts.state_dict()

@@ -15,7 +15,7 @@ import numpy as np
 from ... import checks
 from ...data import ChatTemplate, Tokenizer, encode_prompt, read_records
 from ...data.fingerprint import fingerprint
-from ...errors import ConfigError, FormatError, reason
+from ...errors import ConfigError, FormatError, reason, shown
 from ...io import atomic_write, read_regular
 from ...io.names import portable
 from ...models import save_lora
@@ -23,6 +23,7 @@ from ...nn.raw_bytes import checksum
 from ...optim import AdamW
 from ...options.agreement import check_known
 from ...tensors.random import seed as set_seed
+from ...train.arguments import check_callbacks, read_options
 from ...train.callbacks import Callback, MetricsWriter
 from ...train.checkpoints.folders import list_checkpoints, put_aside
 from ...train.metrics.records import append_line
@@ -235,13 +236,21 @@ def grpo(
         'reward -38.100 to -4.200; generation 61.0 s, scoring 0.1 s, training 40.2 s'
     """
     who = "grpo"
+    model = checks.path(who, "model", model)
     folder = checks.path(who, "artifact_dir", artifact_dir)
     checks.function(who, "note", note, "line -> None")
+    resume = checks.flag(who, "resume", resume)
+    callbacks = check_callbacks(who, callbacks)
+    prompts_per_step = checks.whole(who, "prompts_per_step", prompts_per_step, 1)
+    steps = checks.whole(who, "steps", steps, 1)
+    seed = checks.whole(who, "seed", seed, 0)
+    named = {n: v for n, v in options.items() if n != "schedule" or not callable(v)}
+    read_options(who, None, named)
     artifact = ArtifactDir(folder)
     artifact.check_place()
     checkpoints = artifact.checkpoints
     known = checkpoints.is_dir() and bool(list_checkpoints(checkpoints))
-    if known and not checks.flag(who, "resume", resume):
+    if known and not resume:
         raise ConfigError(
             f"`artifact_dir`={folder} holds another run: continue it with `resume`, or give "
             "another folder"
@@ -251,8 +260,9 @@ def grpo(
             f"`resume` needs the folder of a run; there is no {folder}: leave it out, or give "
             "another `artifact_dir`"
         )
-    check_known(f"{who}: `base`", [each.name for each in fields(TunedModelOptions)], base or {})
-    settings = TunedModelOptions(**{**(base or {}), "model": str(model)})
+    base = {} if base is None else base
+    check_known(f"{who}: `base`", [each.name for each in fields(TunedModelOptions)], base)
+    settings = TunedModelOptions(**{**base, "model": str(model)})
     rollouts_file = folder / "rollouts.jsonl"
     result = artifact.model if settings.full else _adapter(folder)
     check_outputs("`artifact_dir`", [checkpoints, artifact.metrics, rollouts_file, result])
@@ -315,6 +325,11 @@ def _rows(data: Any) -> list[dict[str, Any]]:
         where = getattr(row, "where", "a row")
         if "prompt" not in row:
             raise FormatError(f"`data`: {where}: a row must have prompt; got {', '.join(row)}")
+        if others := [name for name in row if not isinstance(name, str)]:
+            raise FormatError(
+                f"`data`: {where}: names of columns must be text, as the rewards get them by name; "
+                f"got {shown(others[0])}"
+            )
         if taken := _TAKEN.intersection(row):
             raise FormatError(
                 f"`data`: {where}: a column must not have the name {min(taken)}, under which the "

@@ -199,7 +199,11 @@ class GRPOLoss:
         who = "GRPOLoss"
         self.beta = checks.number(who, "beta", beta, 0.0)
         checks.number(who, "epsilon", epsilon, 0.0, 1.0)
+        if epsilon_high is not None:
+            checks.number(who, "epsilon_high", epsilon_high, 0.0)
         checks.choice(who, "loss_type", loss_type, GRPO_LOSSES)
+        if max_completion_length is not None:
+            checks.whole(who, "max_completion_length", max_completion_length, 1)
         if loss_type == "dr_grpo" and max_completion_length is None:
             raise ValueError(f"{who}: max_completion_length must be given with 'dr_grpo'; got None")
         self._options: dict[str, Any] = {

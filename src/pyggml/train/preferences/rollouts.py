@@ -145,8 +145,8 @@ class Rollouts:
         who = "Rollouts"
         self.model = model
         self._tokenizer = checks.instance(who, "tokenizer", tokenizer, Tokenizer)
-        ids = [np.asarray(p, np.int32) for p in checks.items(who, "prompts", prompts)]
-        self._prompts = Documents.of(ids)
+        self._prompts = Documents.of(checks.items(who, "prompts", prompts))
+        ids = list(self._prompts)
         if not ids or any(not each.size for each in ids):
             raise ValueError(f"{who}: prompts must hold tokens; got an empty one, or none")
         self.batch_size = checks.whole(who, "batch_size", batch_size, 1)
@@ -167,8 +167,13 @@ class Rollouts:
         weights = [1.0] * len(self.rewards) if reward_weights is None else reward_weights
         weights = checks.items(who, "reward_weights", weights, len(self.rewards))
         self._factors = np.array([checks.f32(who, "each of reward_weights", w) for w in weights])
-        self._texts = [self._tokenizer.decode(p) for p in ids] if texts is None else list(texts)
-        self._columns = {name: list(values) for name, values in (columns or {}).items()}
+        given = [self._tokenizer.decode(p) for p in ids] if texts is None else texts
+        self._texts = list(checks.items(who, "texts", given))
+        more = {} if columns is None else checks.mapping(who, "columns", columns)
+        self._columns = {
+            checks.text(who, "each name of columns", name): list(checks.items(who, name, values))
+            for name, values in more.items()
+        }
         for name, values in {"texts": self._texts, **self._columns}.items():
             if len(values) != len(ids):
                 raise ValueError(
@@ -182,13 +187,19 @@ class Rollouts:
         self._sampling: dict[str, Any] = {
             **{name: value for name, value in _NEUTRAL.items() if name in settings},
             "temperature": checks.number(who, "temperature", temperature, above=0.0),
-            **({} if top_p is None else {"top_p": top_p}),
         }
+        if top_p is not None:
+            self._sampling["top_p"] = checks.number(who, "top_p", top_p, most=1.0, above=0.0)
         ends = (tokenizer.eos_id, *map(tokenizer.token_id, _ENDS))
         own = {number for number in ends if number is not None}
         own |= set(settings.get("stop_ids", ()))
-        self.stop_ids = frozenset(own if stop_ids is None else stop_ids)
+        if stop_ids is not None:
+            ids_given = checks.items(who, "stop_ids", stop_ids)
+            own = {checks.whole(who, "each of stop_ids", number, 0) for number in ids_given}
+        self.stop_ids = frozenset(own)
         self.seed = checks.whole(who, "seed", seed, 0)
+        if on_rollout is not None:
+            checks.function(who, "on_rollout", on_rollout, "RolloutMetrics -> None")
         self._on_rollout = on_rollout
         self._start: dict[str, np.ndarray] | None = None
         self._weights = TrainedWeights(model)
