@@ -209,6 +209,11 @@ def test_options_of_another_kind_raise(tokenizer, options, name):
         Rollouts(model, tokenizer, [[1, 2]], right, 1, 2, **{"max_tokens": 1, **options})
 
 
+def test_a_batch_that_no_memory_has_room_for_is_refused(tokenizer):
+    with pytest.raises(pg.OutOfMemoryError, match="lower num_generations"):
+        make(tokenizer, groups=10**12)
+
+
 def test_a_state_of_other_prompts_is_refused(tokenizer):
     _, rollouts, _ = make(tokenizer)
     state = rollouts.state_dict()

@@ -12,8 +12,10 @@ import numpy as np
 
 from ... import checks
 from ...backend.device import alone
+from ...backend.device import device as find_device
 from ...data import Batch, Documents, Tokenizer
 from ...data.fingerprint import fingerprint
+from ...errors import OutOfMemoryError
 from ...graph import compile
 from ...models import generate, generation_settings
 from ...nn.mode import in_mode
@@ -28,6 +30,8 @@ __all__ = ["RolloutMetrics", "Rollouts"]
 _NEUTRAL = {
     "top_k": 2**31 - 1, "top_p": 1.0, "min_p": 1e-30, "typical_p": 1.0, "repetition_penalty": 1.0,
 }  # fmt: skip
+# Of a token of a batch: its number, its target and its place in three lists of Python.
+_TOKEN_BYTES = 32
 # Marks that end an answer in the templates of chats.
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|eom_id|>")
 
@@ -107,6 +111,7 @@ class Rollouts:
     Raises:
         TypeError: an argument is of another kind.
         ValueError: a number is out of range, or a prompt with its completion exceeds the context.
+        OutOfMemoryError: there is no room for the tokens of a batch.
 
     Source: Shao et al. 2024, arXiv:2402.03300.
 
@@ -163,6 +168,12 @@ class Rollouts:
                 f" and {max_tokens}: lower max_tokens, or leave out long prompts"
             )
         self.seq_len = longest + self.max_tokens - 1
+        rows = self.batch_size * self.num_generations
+        if not find_device("cpu").has_memory(_TOKEN_BYTES * rows * (self.seq_len + 1)):
+            raise OutOfMemoryError(
+                f"{who}: {rows:,} completions of up to {self.seq_len + 1} tokens must fit into the "
+                "memory; lower num_generations or batch_size"
+            )
         self.rewards = check_rewards(who, rewards)
         weights = [1.0] * len(self.rewards) if reward_weights is None else reward_weights
         weights = checks.items(who, "reward_weights", weights, len(self.rewards))
