@@ -193,28 +193,39 @@ def test_measuring_twice_at_once() -> None:
 
 
 @contextmanager
-def _written_meanwhile(model: nn.Module, names: list[str]) -> Iterator[None]:
-    """Let another thread write all of these tensors, 1 and 2 in turn."""
-    interval = sys.getswitchinterval()
-    shapes = {name: array.shape for name, array in model.state_dict().items() if name in names}
-    states = [{name: np.full(shape, k) for name, shape in shapes.items()} for k in (1.0, 2.0)]
-    model.load_state_dict(states[0], strict=False)
-    stop = threading.Event()
+def _again_meanwhile(work: Callable[[], Any]) -> Iterator[list[int]]:
+    """Let another thread call a function again and again; gives the list of its calls."""
+    interval, stop, calls = sys.getswitchinterval(), threading.Event(), [0]
 
-    def work() -> None:
+    def call_again() -> None:
         while not stop.is_set():
-            for state in states:
-                model.load_state_dict(state, strict=False)
+            work()
+            calls[0] += 1
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=call_again)
     sys.setswitchinterval(1e-6)
     try:
         thread.start()
-        yield
+        yield calls
     finally:
         stop.set()
         thread.join()
         sys.setswitchinterval(interval)
+
+
+@contextmanager
+def _written_meanwhile(model: nn.Module, names: list[str]) -> Iterator[None]:
+    """Let another thread write all of these tensors, 1 and 2 in turn."""
+    shapes = {name: array.shape for name, array in model.state_dict().items() if name in names}
+    states = [{name: np.full(shape, k) for name, shape in shapes.items()} for k in (1.0, 2.0)]
+    model.load_state_dict(states[0], strict=False)
+
+    def work() -> None:
+        for state in states:
+            model.load_state_dict(state, strict=False)
+
+    with _again_meanwhile(work):
+        yield
 
 
 def test_a_state_is_of_one_step() -> None:
@@ -238,6 +249,47 @@ def test_an_adapter_is_saved_of_one_step(name: str, tmp_path: Path) -> None:
             models.load_lora(again, tmp_path / name)
             state = again.state_dict()
             assert len({float(state[name].flat[0]) for name in names}) == 1
+
+
+def _layers() -> nn.Sequential:
+    """Return layers whose numbers are 0."""
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(8)))
+    for parameter in model.parameters():
+        parameter.zero_()
+    return model
+
+
+def _counting(model: nn.Module) -> tuple[optim.Optimizer, Callable[[], Any]]:
+    """Return an optimizer, and a step that subtracts 1 from every weight."""
+    optimizer = optim.SGD(model, lr=1.0, weight_decay=0.0)
+    for gradient in optimizer.grads.values():
+        gradient.copy_(np.ones(gradient.shape))
+    return optimizer, optimizer.step
+
+
+@pytest.mark.parametrize("make", [optim.AdamW])
+def test_an_optimizers_state_is_of_one_step(make: Callable[[Any], Any]) -> None:
+    part = make(_layers())
+    start = part.state_dict()
+    states = [{n: np.full_like(a, k) for n, a in start.items()} for k in (1, 2)]
+    part.load_state_dict(states[0])
+
+    def work() -> None:
+        for state in states:
+            part.load_state_dict(state)
+
+    with _again_meanwhile(work):
+        found = [part.state_dict() for _ in range(50)]
+    assert all(len({float(a.flat[0]) for a in state.values()}) == 1 for state in found)
+
+
+def test_an_optimizer_takes_whole_steps() -> None:
+    model = _layers()
+    optimizer, step = _counting(model)
+    with _again_meanwhile(step):
+        for _ in range(200):
+            with pg.alone():
+                assert _numbers(model) == {-float(optimizer.steps)}
 
 
 def test_attributes_may_be_set_while_modules_are_listed() -> None:

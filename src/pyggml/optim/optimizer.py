@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
+from ..backend.device import alone
 from ..errors import GradientError
 from ..graph import grad_of
 from ..tensors import Tensor
@@ -106,15 +107,16 @@ class Optimizer(OptimizerBase):
                 f"{self._who}.updating: parameters were frozen or unfrozen since recorded_update(),"
                 " or a group's weight decay came or went; record the update and its graph anew"
             )
-        before, self.lr = self.lr, new_lr
-        self.steps += 1
-        self._set_hyper(1.0)
-        try:
-            yield
-        except BaseException:
-            self.lr = before
-            self.steps -= 1
-            raise
+        with alone():  # other threads see a whole step, or none
+            before, self.lr = self.lr, new_lr
+            self.steps += 1
+            self._set_hyper(1.0)
+            try:
+                yield
+            except BaseException:
+                self.lr = before
+                self.steps -= 1
+                raise
 
     def step(
         self, lr: float | None = None, clip: float | None = None, grad_scale: float = 1.0
@@ -147,6 +149,11 @@ class Optimizer(OptimizerBase):
         if clip is not None:
             clip = checks.f32(f"{self._who}.step", "clip", clip, above=0.0)
         grad_scale = checks.f32(f"{self._who}.step", "grad_scale", grad_scale, above=0.0)
+        with alone():  # other threads see a whole step, or none
+            return self._step(new_lr, clip, grad_scale)
+
+    def _step(self, new_lr: float, clip: float | None, grad_scale: float) -> float:
+        """Do a step with numbers that are checked."""
         own = self._kept("step")
         self.trained()
         own.adopt("step")
@@ -283,13 +290,14 @@ class Optimizer(OptimizerBase):
 
         "skipped" is there once a parameter had no gradient in a step: how many times each had none.
         """
-        skipped = {"skipped": np.asarray(self._skipped, np.int64)} if any(self._skipped) else {}
-        return {
-            "steps": np.asarray(self.steps, np.int64),
-            "lr": np.asarray(self.lr, np.float64),
-            **skipped,
-            **save_arrays(self._tensors()),
-        }
+        with alone():  # between two steps of a training
+            skipped = {"skipped": np.asarray(self._skipped, np.int64)} if any(self._skipped) else {}
+            return {
+                "steps": np.asarray(self.steps, np.int64),
+                "lr": np.asarray(self.lr, np.float64),
+                **skipped,
+                **save_arrays(self._tensors()),
+            }
 
     def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
         """Restore the state that `state_dict` returned; on an error nothing changes.
@@ -305,11 +313,12 @@ class Optimizer(OptimizerBase):
         check_entries(self._who, state, {"steps", "lr", *may, *own})
         restore = load_arrays(self._who, own, state)
         steps, lr = read_steps(self._who, state)
-        self._skipped = read_skipped(self._who, state, len(self.params), steps)
-        self.steps, self.lr = steps, lr
-        restore()
-        if self.rounded is not None:
-            self.rounded.show()
+        skipped = read_skipped(self._who, state, len(self.params), steps)
+        with alone():  # a training takes its next step with all of it
+            self.steps, self.lr, self._skipped = steps, lr, skipped
+            restore()
+            if self.rounded is not None:
+                self.rounded.show()
 
     @property
     def nbytes(self) -> int:

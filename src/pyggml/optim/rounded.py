@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from .. import checks
+from ..backend.device import alone
 from ..backend.dtypes import as_dtype, encode
 from ..backend.not_copied import NotCopied
 from ..backend.quantize import quantize_rows
@@ -87,9 +88,10 @@ class RoundedWeights(NotCopied):
 
     def round(self) -> None:
         """Round the masters, and give the parameters the result."""
-        for name, master in self.masters.items():
-            write(self.rounded[name].node, self._bytes(name, master.numpy()))
-        self.show()
+        with alone():  # between two steps of a training
+            for name, master in self.masters.items():
+                write(self.rounded[name].node, self._bytes(name, master.numpy()))
+            self.show()
 
     def settle(self, step: int) -> None:
         """Round the masters if the last update did not.
@@ -109,14 +111,16 @@ class RoundedWeights(NotCopied):
         if not checks.whole("RoundedWeights.current", "step", step, 0) % self.every:
             return self.rounded
         found = {n: empty(r.shape, dtype=r.dtype, device=r.device) for n, r in self.rounded.items()}
-        for name, value in found.items():
-            write(value.node, self._bytes(name, self.masters[name].numpy()))
+        with alone():  # between two steps of a training
+            for name, value in found.items():
+                write(value.node, self._bytes(name, self.masters[name].numpy()))
         return found
 
     def show(self) -> None:
         """Give the parameters the rounded numbers."""
-        for name, param in self.params.items():
-            param.copy_(self.rounded[name].numpy().astype(np.float32))
+        with alone():
+            for name, param in self.params.items():
+                param.copy_(self.rounded[name].numpy().astype(np.float32))
 
     @contextmanager
     def updating(self, step: int) -> Iterator[None]:

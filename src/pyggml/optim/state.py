@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
+from ..backend.device import alone
 from ..backend.dtypes import encode
 from ..errors import DTypeError, ShapeError
 from ..tensors import Tensor
@@ -19,14 +20,17 @@ __all__ = ["check_entries", "load_arrays", "one", "read_skipped", "read_steps", 
 
 
 def save_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-    """Copy the tensors out; quantised ones as the bytes of their blocks, which are exact.
+    """Copy the tensors out, all between two steps of a training in another thread.
 
     Args:
-        tensors: stored tensors by name.
+        tensors: stored tensors by name; quantised ones come as the bytes of their blocks, which
+            are exact.
     """
-    return {
-        name: read_bytes(t.node) if t.dtype.quantized else t.numpy() for name, t in tensors.items()
-    }
+    with alone():
+        return {
+            name: read_bytes(t.node) if t.dtype.quantized else t.numpy()
+            for name, t in tensors.items()
+        }
 
 
 def check_entries(who: str, state: Mapping[str, ArrayLike], expected: set[str]) -> None:
@@ -62,8 +66,9 @@ def load_arrays(who: str, tensors: Mapping[str, Tensor], state: Mapping[str, Arr
         ready.append((own, np.ascontiguousarray(array)))
 
     def restore() -> None:
-        for own, array in ready:
-            write(own.node, array)
+        with alone():  # other threads compute with all of it, or with none
+            for own, array in ready:
+                write(own.node, array)
 
     return restore
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import checks, nn
+from ..backend.device import alone
 from ..backend.dtypes import as_dtype
 from ..errors import DTypeError
 from ..models import Model
@@ -59,16 +60,18 @@ class QuantizationAware:
 
     def finish(self) -> None:
         """End the training: the model has quantised tensors, which are frozen, from now on."""
-        self.settle()
-        pairs = [(p, self._rounded.rounded[name]) for name, p in self._rounded.params.items()]
-        self._model.replace_tensors(pairs)
-        self._optimizer.rounded = None
+        with alone():  # between two steps of a training
+            self.settle()
+            pairs = [(p, self._rounded.rounded[name]) for name, p in self._rounded.params.items()]
+            self._model.replace_tensors(pairs)
+            self._optimizer.rounded = None
 
     def remove(self) -> None:
         """Give the model the f32 numbers that were updated, and round no more."""
-        for name, param in self._rounded.params.items():
-            param.copy_(self._rounded.masters[name].numpy())
-        self._optimizer.rounded = None
+        with alone():  # between two steps of a training
+            for name, param in self._rounded.params.items():
+                param.copy_(self._rounded.masters[name].numpy())
+            self._optimizer.rounded = None
 
 
 def quantization_aware(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import checks
+from ..backend.device import alone
 
 __all__ = ["GradScaler"]
 
@@ -86,21 +87,22 @@ class GradScaler:
         Returns:
             Whether a smaller factor may help: False when an overflow came at `min_scale`.
         """
-        if not checks.flag("GradScaler.update", "overflow", overflow):
-            self.good_steps += 1
-            if self.good_steps >= self.growth_interval:
+        overflow = checks.flag("GradScaler.update", "overflow", overflow)
+        with alone():  # other threads see a whole update, or none
+            at_end = overflow and self.scale <= self.min_scale
+            self.good_steps = 0 if overflow else self.good_steps + 1
+            if overflow:
+                self.scale = max(self.scale * self.backoff_factor, self.min_scale)
+                self.skipped += 1
+            elif self.good_steps >= self.growth_interval:
                 self.scale = min(self.scale * self.growth_factor, _F32_MAX)
                 self.good_steps = 0
-            return True
-        at_end = self.scale <= self.min_scale
-        self.scale = max(self.scale * self.backoff_factor, self.min_scale)
-        self.good_steps = 0
-        self.skipped += 1
         return not at_end
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for `load_state_dict`, JSON-ready."""
-        return {"scale": self.scale, "good_steps": self.good_steps, "skipped": self.skipped}
+        with alone():  # between two steps of a training
+            return {"scale": self.scale, "good_steps": self.good_steps, "skipped": self.skipped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned.
@@ -128,8 +130,9 @@ class GradScaler:
                 raise ValueError(
                     f"GradScaler.load_state_dict: {name} must be an integer >= 0; got {value!r}"
                 )
-        self.scale = float(scale or 0)
-        self.good_steps, self.skipped = state["good_steps"], state["skipped"]
+        with alone():
+            self.scale = float(scale or 0)
+            self.good_steps, self.skipped = state["good_steps"], state["skipped"]
 
     def __repr__(self) -> str:
         return f"GradScaler(scale={self.scale:g}, skipped={self.skipped})"

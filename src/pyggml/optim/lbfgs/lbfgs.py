@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ... import checks
+from ...backend.device import alone
 from ...errors import GradientError
 from ...graph import most_fallbacks
 from ...tensors import Tensor
@@ -156,7 +157,13 @@ class LBFGS(Optimizer):
             )
         if clip is not None:
             raise ValueError("LBFGS.step: clip must be None; the line search needs the gradients")
-        self.lr = self.lr if lr is None else checks.f32("LBFGS.step", "lr", lr, 0.0)
+        new_lr = self.lr if lr is None else checks.f32("LBFGS.step", "lr", lr, 0.0)
+        with alone():  # other threads see a whole step, or none
+            return self._iterate(closure, new_lr)
+
+    def _iterate(self, closure: Callable[[], Any], lr: float) -> float:
+        """Do a step with arguments that are checked."""
+        self.lr = lr
         if len(self.trained()) < len(self.params):
             raise GradientError("LBFGS.step: a parameter was frozen; make a new optimizer")
         vectors = self._vectors
@@ -276,12 +283,13 @@ class LBFGS(Optimizer):
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copy the state: "steps", "lr", the counters, the last pairs and their products."""
-        return {
-            "steps": np.asarray(self.steps, np.int64),
-            "lr": np.asarray(self.lr, np.float64),
-            **self._numbers(),
-            **save_arrays(self._tensors()),
-        }
+        with alone():  # between two steps of a training
+            return {
+                "steps": np.asarray(self.steps, np.int64),
+                "lr": np.asarray(self.lr, np.float64),
+                **self._numbers(),
+                **save_arrays(self._tensors()),
+            }
 
     def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
         """Restore the state that `state_dict` returned; on an error nothing changes.
@@ -310,11 +318,12 @@ class LBFGS(Optimizer):
             )
         if min(int(given["iterations"]), int(given["evaluations"])) < 0:
             raise ValueError("LBFGS.load_state_dict: the counters must be >= 0")
-        self.steps, self.lr, self._rows = steps, lr, rows
-        self._rho = np.array(given["history.rho"], np.float64)
-        self._scale, self._t = float(given["history.scale"]), float(given["history.t"])
-        self.iterations, self.evaluations = int(given["iterations"]), int(given["evaluations"])
-        restore()
+        with alone():  # a training takes its next step with all of it
+            self.steps, self.lr, self._rows = steps, lr, rows
+            self._rho = np.array(given["history.rho"], np.float64)
+            self._scale, self._t = float(given["history.scale"]), float(given["history.t"])
+            self.iterations, self.evaluations = int(given["iterations"]), int(given["evaluations"])
+            restore()
 
 
 def _as_loss(value: Any) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ... import checks
+from ...backend.device import alone
 from .adaptive import is_adaptive, update_schedule
 from .curves import Schedule, constant
 
@@ -94,21 +95,22 @@ class ReduceOnPlateau:
             TypeError: the metric is no number.
         """
         metric = checks.number("ReduceOnPlateau.update", "metric", metric, finite=False)
-        inner = update_schedule(self._schedule, metric, step)
-        if self._is_better(metric):
-            self.best = metric
+        with alone():  # other threads see a whole update, or none
+            inner = update_schedule(self._schedule, metric, step)
+            if self._is_better(metric):
+                self.best = metric
+                self._bad = 0
+            else:
+                self._bad += 1
+            if self._cooling > 0:
+                self._cooling -= 1
+                self._bad = 0
+            if self._bad <= self.patience:
+                return inner
+            self.scale *= self.factor
+            self._cooling = self.cooldown
             self._bad = 0
-        else:
-            self._bad += 1
-        if self._cooling > 0:
-            self._cooling -= 1
-            self._bad = 0
-        if self._bad <= self.patience:
-            return inner
-        self.scale *= self.factor
-        self._cooling = self.cooldown
-        self._bad = 0
-        return True
+            return True
 
     def _is_better(self, metric: float) -> bool:
         sign = -1.0 if self.mode == "min" else 1.0
@@ -122,16 +124,17 @@ class ReduceOnPlateau:
 
     def state_dict(self) -> dict[str, Any]:
         """Return numbers for `load_state_dict`; the best is None before the first `update`."""
-        best = None if math.isinf(self.best) else self.best
-        own: dict[str, Any] = {
-            "scale": self.scale,
-            "best": best,
-            "bad": self._bad,
-            "cooling": self._cooling,
-        }
-        if is_adaptive(self._schedule):
-            own["schedule"] = self._schedule.state_dict()
-        return own
+        with alone():  # between two updates
+            best = None if math.isinf(self.best) else self.best
+            own: dict[str, Any] = {
+                "scale": self.scale,
+                "best": best,
+                "bad": self._bad,
+                "cooling": self._cooling,
+            }
+            if is_adaptive(self._schedule):
+                own["schedule"] = self._schedule.state_dict()
+            return own
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned; on an error nothing changes.
@@ -151,6 +154,7 @@ class ReduceOnPlateau:
         best = math.inf if self.mode == "min" else -math.inf
         if state["best"] is not None:
             best = checks.number(who, "best", state["best"])
-        if "schedule" in expected:
-            self._schedule.load_state_dict(state["schedule"])
-        self.scale, self.best, (self._bad, self._cooling) = scale, best, counts
+        with alone():
+            if "schedule" in expected:
+                self._schedule.load_state_dict(state["schedule"])
+            self.scale, self.best, (self._bad, self._cooling) = scale, best, counts
