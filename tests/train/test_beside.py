@@ -267,7 +267,7 @@ def _counting(model: nn.Module) -> tuple[optim.Optimizer, Callable[[], Any]]:
     return optimizer, optimizer.step
 
 
-@pytest.mark.parametrize("make", [optim.AdamW])
+@pytest.mark.parametrize("make", [optim.AdamW, optim.EMA])
 def test_an_optimizers_state_is_of_one_step(make: Callable[[Any], Any]) -> None:
     part = make(_layers())
     start = part.state_dict()
@@ -290,6 +290,56 @@ def test_an_optimizer_takes_whole_steps() -> None:
         for _ in range(200):
             with pg.alone():
                 assert _numbers(model) == {-float(optimizer.steps)}
+
+
+def test_an_average_takes_whole_updates() -> None:
+    model = _layers()
+    ema = optim.EMA(model, decay=0.5, warmup=False)
+    start = ema.state_dict()
+    for parameter in model.parameters():
+        parameter.copy_(np.ones(parameter.shape))
+
+    def work() -> None:
+        ema.load_state_dict(start)
+        for _ in range(3):
+            ema.update()
+
+    with _again_meanwhile(work):
+        for _ in range(200):
+            state = ema.state_dict()
+            steps = int(state.pop("steps"))
+            assert {float(x) for a in state.values() for x in a.flat} == {1 - 0.5**steps}
+
+
+def test_averages_are_lent_between_two_steps() -> None:
+    """No step of another thread is lost."""
+    model = _layers()
+    ema = optim.EMA(model)
+    optimizer, step = _counting(model)
+    with _again_meanwhile(step):
+        for _ in range(20):
+            with ema.applied():
+                assert _numbers(model) == {0.0}
+                time.sleep(1e-3)
+                assert _numbers(model) == {0.0}
+    assert _numbers(model) == {-float(optimizer.steps)}
+
+
+def test_writes_to_lent_averages_are_refused() -> None:
+    """They are lost, as the model's own weights come back."""
+    model = _layers()
+    ema = optim.EMA(model)
+    _, step = _counting(model)
+    step()
+    for lending in (ema.applied, ema.lent):
+        with pytest.raises(RuntimeError, match=r"EMA\.applied: the weights must stay"), lending():
+            step()
+        assert _numbers(model) == {-1.0}
+    with ema.lent():
+        with pytest.raises(RuntimeError, match="the model holds the averages"), ema.applied():
+            pass
+        assert _numbers(model) != {-1.0}
+    assert _numbers(model) == {-1.0}
 
 
 def test_attributes_may_be_set_while_modules_are_listed() -> None:

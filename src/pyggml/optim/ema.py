@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks, ops
+from ..backend.device import alone
 from ..backend.not_copied import NotCopied
 from ..graph import Graph
 from ..tensors import Tensor, tensor, zeros_group
@@ -31,7 +32,8 @@ class EMA(NotCopied):
     a = d * a + (1 - d) * w, with d = min(decay, (1 + n) / (10 + n)) at update n
 
     Call `update` after each step of the optimizer. `with ema.applied():` lends the model the
-    averages, to evaluate or to save it, and gives it its own weights back.
+    averages, to evaluate or to save it, and gives it its own weights back; a training in another
+    thread waits meanwhile.
 
     Args:
         model: whose parameters; those that are frozen now are left out, for good.
@@ -107,40 +109,78 @@ class EMA(NotCopied):
         Raises:
             RuntimeError: the model holds the averages, inside `applied`.
         """
-        self._at_home("update")
-        decay = self.decay
-        if self.warmup:
-            decay = min(decay, (1 + self.steps) / (10 + self.steps))
-        self._rate.copy_(np.asarray([1.0 - decay, 0.0], np.float32))
-        self._run("update")
-        self.steps += 1
+        with alone():  # other threads see a whole update, or none
+            self._at_home("update")
+            decay = self.decay
+            if self.warmup:
+                decay = min(decay, (1 + self.steps) / (10 + self.steps))
+            self._rate.copy_(np.asarray([1.0 - decay, 0.0], np.float32))
+            self._run("update")
+            self.steps += 1
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Let the model use the averages inside the block; its own weights come back bit for bit.
 
+        Other threads, such as one that trains the model, wait until the block ends, as with
+        `pyggml.alone`: the block must not wait for them.
+
         Raises:
-            RuntimeError: they are lent already.
+            RuntimeError: they are lent already, or the block wrote the model's weights.
         """
-        self._at_home("applied")
+        with alone(), self.lent():
+            yield
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Like `applied`, but let other threads compute meanwhile, with the averages.
+
+        Raises:
+            RuntimeError: they are lent already; or the weights were written meanwhile. The model's
+                own come back all the same; the average holds what was written.
+        """
+        mine, written = False, 0
         try:
             try:
-                self._lend(True)
+                with alone():
+                    self._at_home("applied")
+                    mine = True
+                    self._lend(True)
+                    written = self._written()
                 yield
+                with alone():
+                    is_same = self._written() == written
+                    self._lend(False)
             finally:
-                self._lend(False)
+                if mine:
+                    self._lend(False)
         finally:  # again, where a Ctrl-C came in between
-            self._lend(False)
+            if mine:
+                self._lend(False)
+        if not is_same:
+            raise RuntimeError(
+                "EMA.applied: the weights must stay the same inside the block; they were written"
+                " meanwhile, as by a training step: the model has its own weights again, without"
+                " that step, and the average holds what was written; train outside of the block,"
+                " or on a copy of the model, copy.deepcopy(model)"
+            )
+
+    def _written(self) -> int:
+        """A number that grows with each write into the parameters."""
+        buffers = {id(p.buffer): p.buffer for p in self._params.values()}
+        return sum(buffer.version for buffer in buffers.values())
 
     def _lend(self, lent: bool) -> None:
         """Let the model hold the averages, or its own weights."""
-        if bool(self._lent.item()) != lent:
-            self._run("swap")
+        with alone():
+            if bool(self._lent.item()) != lent:
+                self._run("swap")
 
     def _at_home(self, method: str) -> None:
         if self._lent.item():
             raise RuntimeError(
-                f"EMA.{method}: the model holds the averages; leave the `applied` block first"
+                f"EMA.{method}: the model holds the averages; leave the `applied` block first, or"
+                " wait for the thread that is in one, as for an evaluation of the Trainer"
             )
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -152,8 +192,9 @@ class EMA(NotCopied):
         Raises:
             RuntimeError: the model holds the averages, inside `applied`.
         """
-        self._at_home("state_dict")
-        return {"steps": np.asarray(self.steps, np.int64), **save_arrays(self._tensors())}
+        with alone():  # between two updates
+            self._at_home("state_dict")
+            return {"steps": np.asarray(self.steps, np.int64), **save_arrays(self._tensors())}
 
     def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
         """Restore the state that `state_dict` returned; on an error nothing changes.
@@ -168,8 +209,11 @@ class EMA(NotCopied):
         own = self._tensors()
         check_entries("EMA", state, {"steps", *own})
         restore = load_arrays("EMA", own, state)
-        self.steps = checks.whole("EMA.load_state_dict", "steps", one(state["steps"]), 0)
-        restore()
+        steps = checks.whole("EMA.load_state_dict", "steps", one(state["steps"]), 0)
+        with alone():  # the next update is of all of it
+            self._at_home("load_state_dict")
+            self.steps = steps
+            restore()
 
     @property
     def nbytes(self) -> int:

@@ -192,7 +192,8 @@ class Run(NotCopied):
 
     def averaged(self) -> AbstractContextManager[None]:
         """Let the model use its averaged weights inside the block, where an average is kept."""
-        return nullcontext() if self.ema is None else self.ema.applied()
+        # Not `applied`: a loader's thread may compute what an evaluation waits for.
+        return nullcontext() if self.ema is None else self.ema.lent()
 
     def tell(self, event: str, *details: Any) -> None:
         """Call one method of every callback, on rank 0.
