@@ -251,6 +251,56 @@ def test_an_adapter_is_saved_of_one_step(name: str, tmp_path: Path) -> None:
             assert len({float(state[name].flat[0]) for name in names}) == 1
 
 
+def _adapted() -> tuple[nn.Module, list[str]]:
+    """Return layers of zeros with adapters whose A is 1, and the names of each B."""
+    model = _layers()
+    nn.apply_lora(model, rank=2, alpha=2.0, targets="all-linear")
+    state = nn.lora_state_dict(model)
+    nn.load_lora_state_dict(model, {name: np.ones_like(a) for name, a in state.items()})
+    return model, [name for name in state if "lora_B" in name]
+
+
+def test_adapters_are_read_of_one_step() -> None:
+    model, names = _adapted()
+    states = [{n: np.full_like(a, k) for n, a in nn.lora_state_dict(model).items()} for k in (1, 2)]
+
+    def work() -> None:
+        for state in states:
+            nn.load_lora_state_dict(model, state)
+
+    with _again_meanwhile(work):
+        for _ in range(100):
+            state = nn.lora_state_dict(model)
+            assert len({float(x) for name in names for x in state[name].flat}) == 1
+
+
+def test_adapters_are_merged_of_one_step() -> None:
+    for _ in range(10):
+        model, names = _adapted()
+        with _written_meanwhile(model, names):
+            nn.merge_lora(model)
+        found = {float(x) for layer in model for x in layer.weight.numpy().flat}
+        assert len(found) == 1
+        assert found < {2.0, 4.0}
+
+
+def test_all_adapters_are_there_or_none() -> None:
+    model = _layers()
+
+    def work() -> None:
+        nn.apply_lora(model, rank=2, targets="all-linear", init_lora_weights=False)
+        nn.remove_lora(model)
+
+    with _again_meanwhile(work) as calls:
+        until = time.monotonic() + _MOST_S
+        while calls[0] < 50 and time.monotonic() < until:
+            with pg.alone():
+                found = nn.lora.adapters_of(model).values()
+                begun = [layer for layer in found if layer.lora_B.weight.numpy().any()]
+                assert len(found) == len(begun)
+                assert len(begun) in (0, len(model))
+
+
 def _layers() -> nn.Sequential:
     """Return layers whose numbers are 0."""
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(8)))

@@ -202,8 +202,9 @@ class Module(ModuleTree):
             >>> model.num_parameters(trainable_only=True)
             3
         """
-        for _, parameter in self._matching("freeze", patterns):
-            parameter.requires_grad = False
+        with alone():  # a training freezes all of them at once, or none
+            for _, parameter in self._matching("freeze", patterns):
+                parameter.requires_grad = False
         return self
 
     def unfreeze(self: M, *patterns: str) -> M:
@@ -224,8 +225,9 @@ class Module(ModuleTree):
                     f"{name} is {parameter.dtype.name}, which stays frozen: train adapters on it, "
                     "nn.apply_lora(model), or load the model without keep_types"
                 )
-        for _, parameter in found:
-            parameter.requires_grad = True
+        with alone():
+            for _, parameter in found:
+                parameter.requires_grad = True
         return self
 
     def requires_grad_(self: M, requires_grad: bool = True) -> M:
@@ -306,12 +308,13 @@ class Module(ModuleTree):
         kept = [checks.items(own, "a pair (old, new)", pair, 2)
                 for pair in checks.items(own, "pairs", pairs)]  # fmt: skip
         found = {id(old): new for old, new in kept}
-        for _, module in self.named_modules():
-            for name in [n for n, value in vars(module).copy().items() if id(value) in found]:
-                is_parameter = name in module.__dict__["_parameter_names"]
-                setattr(module, name, found[id(vars(module)[name])])
-                if is_parameter:  # also where the new one is frozen
-                    module.__dict__["_parameter_names"][name] = None
+        with alone():  # other threads compute with all of them, or with none
+            for _, module in self.named_modules():
+                for name in [n for n, value in vars(module).copy().items() if id(value) in found]:
+                    is_parameter = name in module.__dict__["_parameter_names"]
+                    setattr(module, name, found[id(vars(module)[name])])
+                    if is_parameter:  # also where the new one is frozen
+                        module.__dict__["_parameter_names"][name] = None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Take every gradient away.

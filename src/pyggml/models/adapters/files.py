@@ -224,7 +224,6 @@ def load_lora(
         layers = layers_of(model)
         adapters = combine_lora(layers, [each for each, _, _ in read], shares, combination_type)
     trained_with = max((p for _, p, _ in read), default=0.0)
-    model.freeze()
     numbers = {}
     for layer_path, own in adapters.items():
         kind = lora_class(layers_of(model)[layer_path])
@@ -232,19 +231,21 @@ def load_lora(
         rank = kind.split(own.a, own.b)[0].shape[-1]
         numbers[layer_path] = (rank, own.scale * rank)
     dora = any(own.magnitude is not None for own in adapters.values())
-    adapt(model, numbers, trained_with if dropout is None else dropout, use_dora=dora)
-    model.trained = True
-    made = need_adapters("load_lora", model)
-    for layer_path, own in adapters.items():
-        layer = made[layer_path]
-        layer.lora_A.weight.copy_(own.a)
-        layer.lora_B.weight.copy_(own.b)
-        if own.magnitude is not None and layer.lora_magnitude_vector is not None:
-            layer.lora_magnitude_vector.weight.copy_(own.magnitude)
-    parameters = dict(model.named_parameters())
-    for name, array in whole.items():
-        parameters[name].copy_(array)
-        parameters[name].requires_grad = True
+    with alone():  # other threads compute with all adapters, or with none
+        model.freeze()
+        adapt(model, numbers, trained_with if dropout is None else dropout, use_dora=dora)
+        model.trained = True
+        made = need_adapters("load_lora", model)
+        for layer_path, own in adapters.items():
+            layer = made[layer_path]
+            layer.lora_A.weight.copy_(own.a)
+            layer.lora_B.weight.copy_(own.b)
+            if own.magnitude is not None and layer.lora_magnitude_vector is not None:
+                layer.lora_magnitude_vector.weight.copy_(own.magnitude)
+        parameters = dict(model.named_parameters())
+        for name, array in whole.items():
+            parameters[name].copy_(array)
+            parameters[name].requires_grad = True
     return list(adapters)
 
 

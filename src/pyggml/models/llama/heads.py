@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from ... import checks, nn
+from ...backend.device import alone
 from ...errors import FormatError
 from ...io import GGUFFile, u32
 from ...nn import init
@@ -179,8 +180,10 @@ class LlamaForSequenceClassification(LlamaModel, TextClassifier):
         last = model.config.vocab_size - 1
         rows = [checks.whole(who, "each of tokens", t, 0, last) for t in tokens]
         made = cls(_config(model, len(rows), labels))
-        state = {n: a for n, a in model.state_dict().items() if not n.startswith("lm_head.")}
-        made.load_state_dict({**state, "score.weight": model.head_weight.numpy()[rows]})
+        with alone():  # between two steps of a training
+            state, head = model.state_dict(), model.head_weight.numpy()[rows]
+        state = {n: a for n, a in state.items() if not n.startswith("lm_head.")}
+        made.load_state_dict({**state, "score.weight": head})
         return made
 
     @classmethod

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ... import checks
+from ...backend.device import alone
 from ...errors import shown
 from ..layers import Dropout, Linear
 from ..module import Module
@@ -122,20 +123,21 @@ def apply_lora(
         if use_dora:
             made.check_dora(who, path)
         numbers[path] = own
-    weights = original_weights(who, chosen, {p: modules[p] for p in paths}, originals)
     tied = _tied(model, paths)
+    with alone():  # other threads compute with all adapters, or with none
+        weights = original_weights(who, chosen, {p: modules[p] for p in paths}, originals)
+        model.freeze()
+        adapt(model, numbers, dropout, use_rslora, use_dora)
+        done: set[int] = set()
+        for path, layer in adapters_of(model).items():
+            if id(layer) not in done:
+                start(layer, chosen, weights.get(path), rounds)
+                done.add(id(layer))
     if tied:
         _log.warning(
             "%s: %s is the head, too: its adapter changes both, and llama.cpp applies it only when"
             " it is merged", who, tied,
         )  # fmt: skip
-    model.freeze()
-    adapt(model, numbers, dropout, use_rslora, use_dora)
-    done: set[int] = set()
-    for path, layer in adapters_of(model).items():
-        if id(layer) not in done:
-            start(layer, chosen, weights.get(path), rounds)
-            done.add(id(layer))
     return paths
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ... import checks
+from ...backend.device import alone
 from ...backend.dtypes import as_dtype
 from ...errors import DTypeError, ShapeError
 from ...tensors import Tensor
@@ -36,7 +37,8 @@ def merge_lora(
     weights as much as the adapter did, a warning says so, with the figures. `dtype="f32"` keeps all
     of it, at four bytes for each number of the adapted weights. The weights stay frozen. A weight
     that layers share is one for each of them afterwards; a head that is an embedding's table stays
-    the table.
+    the table. A training in another thread waits meanwhile; its next step raises `GradientError`,
+    as the model no longer has what it trains.
 
     Args:
         model: changed in place.
@@ -59,7 +61,16 @@ def merge_lora(
         >>> merge_lora(model), type(model[0]).__name__
         (['0'], 'Linear')
     """
-    who = "merge_lora"
+    with alone():  # all adapters are of one step of a training
+        found, noise = _merge("merge_lora", model, dtype, importance)
+    _warn(found, noise)
+    return list(found)
+
+
+def _merge(
+    who: str, model: Module, dtype: str | None, importance: Mapping[str, np.ndarray] | None
+) -> tuple[dict[str, LoRALayer], dict[str, float]]:
+    """Merge adapters; return their layers, and what rounding did to each."""
     found = need_adapters(who, model)
     weights = {} if importance is None else checks.mapping(who, "importance", importance)
     wanted = None if dtype is None else as_dtype(dtype)
@@ -85,8 +96,7 @@ def merge_lora(
             layers[id(layer)], noise[path] = layer.merged(dtype, weights.get(path))
     # Only now, when all of them could be made.
     swap_modules(model, layers.get)
-    _warn(found, noise)
-    return list(found)
+    return found, noise
 
 
 def _warn(found: Mapping[str, LoRALayer], noise: Mapping[str, float]) -> None:
@@ -119,9 +129,10 @@ def remove_lora(model: Module) -> list[str]:
         >>> remove_lora(model)
         ['0']
     """
-    found = need_adapters("remove_lora", model)
-    plain: dict[int, Module] = {id(layer): layer.plain() for layer in found.values()}
-    swap_modules(model, plain.get)
+    with alone():  # other threads compute with all adapters, or with none
+        found = need_adapters("remove_lora", model)
+        plain: dict[int, Module] = {id(layer): layer.plain() for layer in found.values()}
+        swap_modules(model, plain.get)
     return list(found)
 
 
@@ -144,8 +155,9 @@ def lora_state_dict(model: Module) -> dict[str, np.ndarray]:
         >>> {name: array.shape for name, array in lora_state_dict(model).items()}
         {'0.lora_A.weight': (2, 4), '0.lora_B.weight': (8, 2)}
     """
-    found = need_adapters("lora_state_dict", model)
-    return {name: value.numpy() for name, value in _factors(found)}
+    with alone():  # between two steps of a training
+        found = need_adapters("lora_state_dict", model)
+        return {name: value.numpy() for name, value in _factors(found)}
 
 
 def load_lora_state_dict(model: Module, state: Mapping[str, ArrayLike]) -> None:
@@ -177,5 +189,6 @@ def load_lora_state_dict(model: Module, state: Mapping[str, ArrayLike]) -> None:
             )
         if array.dtype.kind not in "fiu":
             raise DTypeError(f"{who}: {name} must hold real numbers; got {array.dtype}")
-    for name, array in arrays.items():
-        own[name].copy_(array)
+    with alone():  # other threads compute with all of it, or with none
+        for name, array in arrays.items():
+            own[name].copy_(array)
