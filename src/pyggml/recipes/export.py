@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..backend.device import alone
 from ..checks import path as checked_path
 from ..data import Tokenizer
 from ..errors import FormatError
@@ -63,31 +64,37 @@ def exported_weights(trainer: Any, which: str) -> Iterator[Exported]:
     Raises:
         FormatError: the best checkpoint is damaged.
     """
-    path, found, weights = trainer.best_checkpoint, Exported("last", trainer.step), None
-    if which == "best":
-        if trainer.best is not None and trainer.is_best:
-            found = Exported("best", trainer.step, trainer.best["loss"])
-        elif path is None:
-            found = Exported("last", trainer.step, note=", as no best checkpoint is kept")
-        else:
-            weights, kept = load_weights(path), read_best(path.parent)
-            if kept is None:
-                raise FormatError(f"{path}: has no validation loss; give `export`=last")
-            found = Exported("best", kept["step"], kept["loss"])
-    if weights is None:
-        with trainer.averaged():
-            yield found
-        return
-    before = trainer.weights.state_dict()
-    try:
+    with alone():  # a training in another thread waits, and trains its own weights
+        weights, found = _chosen(trainer, which)
+        if weights is None:
+            with trainer.averaged():
+                yield found
+            return
+        before = trainer.weights.state_dict()
         try:
-            trainer.weights.load_state_dict(weights)
-            yield found
-        finally:
+            try:
+                trainer.weights.load_state_dict(weights)
+                yield found
+            finally:
+                trainer.weights.load_state_dict(before)
+        except BaseException:  # again, where a Ctrl-C came in between
             trainer.weights.load_state_dict(before)
-    except BaseException:  # again, where a Ctrl-C came in between
-        trainer.weights.load_state_dict(before)
-        raise
+            raise
+
+
+def _chosen(trainer: Any, which: str) -> tuple[Any, Exported]:
+    """Return the arrays to export, or None for those of now; and which they are."""
+    path = trainer.best_checkpoint
+    if which != "best":
+        return None, Exported("last", trainer.step)
+    if trainer.best is not None and trainer.is_best:
+        return None, Exported("best", trainer.step, trainer.best["loss"])
+    if path is None:
+        return None, Exported("last", trainer.step, note=", as no best checkpoint is kept")
+    weights, kept = load_weights(path), read_best(path.parent)
+    if kept is None:
+        raise FormatError(f"{path}: has no validation loss; give `export`=last")
+    return weights, Exported("best", kept["step"], kept["loss"])
 
 
 def export_checkpoint(checkpoint: str | Path, path: str | Path) -> Path:

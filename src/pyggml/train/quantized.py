@@ -43,16 +43,17 @@ class QuantizationAware:
 
         They hold what the updated numbers round to; a file gets their bytes.
         """
-        own = self._rounded.current(self._optimizer.steps)
-        pairs = [(p, own[name]) for name, p in self._rounded.params.items()]
-        frozen = {id(p): p.requires_grad for p, _ in pairs}
-        self._model.replace_tensors(pairs)
-        try:
-            yield
-        finally:
-            self._model.replace_tensors([(new, old) for old, new in pairs])
-            for param, _ in pairs:
-                param.requires_grad = frozen[id(param)]
+        with alone():  # a training in another thread waits
+            own = self._rounded.current(self._optimizer.steps)
+            pairs = [(p, own[name]) for name, p in self._rounded.params.items()]
+            frozen = {id(p): p.requires_grad for p, _ in pairs}
+            self._model.replace_tensors(pairs)
+            try:
+                yield
+            finally:
+                self._model.replace_tensors([(new, old) for old, new in pairs])
+                for param, _ in pairs:
+                    param.requires_grad = frozen[id(param)]
 
     def settle(self) -> None:
         """Round what was updated since the last rounding; for the end of a training."""

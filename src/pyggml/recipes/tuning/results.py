@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import nn
+from ...backend.device import alone
 from ...errors import ConfigError, FormatError
 from ...io import atomic_path
 from ...models.quantization import MIXES, quantize_gguf, read_importance
@@ -104,15 +105,16 @@ def check_merge(model: Any, kind: str | None, importance: str | None) -> None:
 @contextmanager
 def _merged(model: Any, dtype: str | None, importance: str | None = None) -> Iterator[None]:
     """Add the adapters to the weights inside the block; they are apart again afterwards."""
-    before = dict(nn.lora.adapters_of(model))
     weights = None if importance is None else read_importance(importance).by_path(model)
-    nn.merge_lora(model, dtype, weights)
-    modules = dict(model.named_modules())
-    back = {id(modules[path]): layer for path, layer in before.items()}
-    try:
-        yield
-    finally:
-        swap_modules(model, back.get)
+    with alone():  # a training in another thread waits, and trains the adapters
+        before = dict(nn.lora.adapters_of(model))
+        nn.merge_lora(model, dtype, weights)
+        modules = dict(model.named_modules())
+        back = {id(modules[path]): layer for path, layer in before.items()}
+        try:
+            yield
+        finally:
+            swap_modules(model, back.get)
 
 
 def save_merged(
