@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Computations of several graphs beside a thread that trains the same model."""
 
+import contextlib
 import copy
 import itertools
 import pickle
@@ -390,6 +391,101 @@ def test_writes_to_lent_averages_are_refused() -> None:
             pass
         assert _numbers(model) != {-1.0}
     assert _numbers(model) == {-1.0}
+
+
+def _trainer(folder: Path | None = None, steps: int = 60, **options: Any) -> train.Trainer:
+    """Return a trainer whose training draws batches ahead, keeps an average, and masks."""
+    pg.seed(0)
+    config = models.GPT2Config(
+        vocab_size=50, context=8, n_embd=8, n_layer=1, n_head=2, dropout=0.1
+    )  # fmt: skip
+    model, ids = models.GPT2(config), data.TokenDataset(np.arange(400) % 50, 4)
+    return train.Trainer(
+        model, ids, ids, optim.AdamW(model), checkpoint_dir=folder, steps=steps, batch_size=2,
+        save_every=0, eval_every=0, seed=1, **{"ema": 0.9, **options},
+    )  # fmt: skip
+
+
+@contextmanager
+def _fitting(trainer: train.Trainer) -> Iterator[threading.Thread]:
+    """Let another thread train inside the block; afterwards wait for its end."""
+    errors: list[Exception] = []
+
+    def work() -> None:
+        try:
+            trainer.fit(progress=False)
+        except Exception as error:  # noqa: BLE001 - whatever it is, there must be none
+            errors.append(error)
+
+    thread, interval = threading.Thread(target=work, daemon=True), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        yield thread
+    except BaseException:
+        trainer.total_steps = trainer.step
+        raise
+    finally:
+        thread.join(_MOST_S)
+        sys.setswitchinterval(interval)
+    assert not errors
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("options", [{}, {"prefetch": 0}, {"accumulate": 3}])
+def test_a_checkpoint_is_of_one_step(options: dict[str, Any], tmp_path: Path) -> None:
+    """A run that goes on from it ends with the bits of the run that was saved."""
+    paths = list[Path]()
+    until = time.monotonic() + _MOST_S
+
+    class Wait(train.Callback):
+        """Trains no further where the other thread has saved too little on a busy machine."""
+
+        def on_step(self, trainer: Any, metrics: Any) -> None:
+            while len(paths) < trainer.step // 10 and time.monotonic() < until:
+                time.sleep(1e-4)
+
+    trainer = _trainer(tmp_path / "run", keep=1000, callbacks=[Wait()], **options)
+    with _fitting(trainer) as thread:
+        while thread.is_alive() and time.monotonic() < until:
+            if trainer.step:
+                with contextlib.suppress(RuntimeError):  # at the last step, within its evaluation
+                    paths.append(trainer.save())
+    wanted, found = trainer.model.state_dict(), sorted({*paths})
+    assert len(found) > 4
+    for path in found[:: max(1, len(found) // 6)]:
+        resumed = _trainer(**options)
+        assert f"step-{resumed.resume(path):06d}" == path.name
+        resumed.fit(progress=False)
+        np.testing.assert_equal(resumed.model.state_dict(), wanted)
+
+
+def test_one_thread_trains(tmp_path: Path) -> None:
+    trainer = _trainer(tmp_path, steps=1000)
+    with _fitting(trainer):
+        while not trainer.step:
+            time.sleep(1e-3)
+        for call in (trainer.fit, trainer.resume):
+            with pytest.raises(RuntimeError, match="another thread must not be in fit"):
+                call()
+        trainer.total_steps = trainer.step + 5
+
+
+@pytest.mark.parametrize("ema", [0.0, 0.9])
+def test_a_trainer_evaluates_one_step(ema: float) -> None:
+    """With an average the training waits; without one steps in between are refused."""
+    trainer = _trainer(steps=10**6, ema=ema)
+    with _fitting(trainer):
+        while not trainer.step:
+            time.sleep(1e-3)
+        for _ in range(3):
+            with contextlib.nullcontext() if ema else pg.alone():
+                metrics = trainer.evaluate()
+            assert metrics is not None
+        if not ema:
+            with pytest.raises(RuntimeError, match="must stay"):
+                [trainer.evaluate() for _ in range(1000)]
+        trainer.total_steps = trainer.step + 5
 
 
 def test_attributes_may_be_set_while_modules_are_listed() -> None:

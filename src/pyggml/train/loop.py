@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from ..backend.device import alone
 from ..checks import number
 from ..data.loader import endless
 from ..distributed.pace import Pace
@@ -84,7 +85,7 @@ class Loop:
         self._pace = Pace(run.group)
         self._cores = BusyCores(run.device)
         self._recent: deque[tuple[float, int]] = deque(maxlen=_SPEED_STEPS)
-        self._loader_state = checkpoints.loader_state()
+        checkpoints.position = checkpoints.loader_state()
         options = run.options
         self._eval_every = interval(options.eval_every, run.total_steps, 10, options.sync_every)
         self._save_every = interval(options.save_every, run.total_steps, 5, options.sync_every)
@@ -106,6 +107,7 @@ class Loop:
             self._rescue(error)
             raise
         finally:
+            self._checkpoints.position = None
             self._cores.close()
 
     def _must_stop(self) -> bool:
@@ -122,33 +124,30 @@ class Loop:
         if self._group.size > 1:
             self._group.doing = f"step {run.step + 1}, last checkpoint {self._checkpoints.last}"
         lr = number("Trainer", "the rate of schedule", run.schedule(run.step), 0)
-        self._loader_state = self._checkpoints.loader_state()
-        updates = run.optimizer.steps
-        step.runs = run.step * run.options.accumulate
+        self._checkpoints.position = self._checkpoints.loader_state()
+        before = run.step
+        step.runs = before * run.options.accumulate
         scale = None if run.scaler is None else run.scaler.scale
         batches: list[Batch] = []
         try:
             batches = self._next_batches()
             waited = time.perf_counter() - began
-            result = step(batches, lr)
+            with alone():  # other threads see all that a checkpoint has of a step, or none of it
+                result = self._update(batches, lr)
+                took, computed = time.perf_counter() - began, time.process_time() - used
+                self.loss = result.loss
+                self._end_round(took, result)
+                whole = time.perf_counter() - began
+                run.elapsed_s += whole
         except KeyboardInterrupt:
-            self._end_within(batches, run.optimizer.steps > updates)
+            if run.step == before:
+                self._go_back(batches)
             raise
         except NonFiniteError as error:
             raise TrainingError(explain(run, error, batches, self._checkpoints.last)) from error
-        if run.ema is not None and not result.skipped:
-            run.ema.update()
-        took = time.perf_counter() - began
         size = sum(int(np.size(batch[0])) for batch in batches)
-        self._cores.note(took - waited, time.process_time() - used, size)
-        run.step += 1
-        run.tokens += result.tokens
-        self._loader_state = self._checkpoints.loader_state()
-        self.loss = result.loss
-        self._end_round(took, result)
-        took = time.perf_counter() - began
-        run.elapsed_s += took
-        self._recent.append((took, result.tokens))
+        self._cores.note(took - waited, computed, size)
+        self._recent.append((whole, result.tokens))
         speed = sum(n for _, n in self._recent) / max(sum(t for t, _ in self._recent), 1e-9)
         metrics = StepMetrics(
             run.step,
@@ -166,14 +165,31 @@ class Loop:
         )
         run.tell("on_step", metrics)
 
-    def _end_within(self, batches: list[Batch], is_updated: bool) -> None:
-        """Leave the run at a whole step, from which the next fit() goes on."""
-        run = self._run
-        if is_updated:
-            run.step += 1
-            run.tokens += sum(map(count_targets, batches))
-        elif self._loader_state:
-            run.loader.load_state_dict(self._loader_state)
+    def _update(self, batches: list[Batch], lr: float) -> StepResult:
+        """Compute a step, and count it; also one that a Ctrl-C ends after the update."""
+        run, updates = self._run, self._run.optimizer.steps
+        try:
+            result = run.train_step(batches, lr)
+            if run.ema is not None and not result.skipped:
+                run.ema.update()
+        except KeyboardInterrupt:
+            if run.optimizer.steps > updates:
+                self._count(sum(map(count_targets, batches)))
+            raise
+        self._count(result.tokens)
+        return result
+
+    def _count(self, tokens: int) -> None:
+        """Count a step."""
+        self._run.step += 1
+        self._run.tokens += tokens
+        self._checkpoints.position = self._checkpoints.loader_state()
+
+    def _go_back(self, batches: list[Batch]) -> None:
+        """Leave the run at its last step, from which the next fit() goes on."""
+        run, position = self._run, self._checkpoints.position
+        if position:
+            run.loader.load_state_dict(position)
             run.drawn = []
         else:  # a state costs a checksum of the data, which a run without checkpoints does not need
             run.drawn = batches or run.drawn
@@ -220,10 +236,10 @@ class Loop:
         if owed and not self._is_stopping():
             done = self._evaluator.evaluate(self._must_stop)
             if done is not None:
-                run.evaluated = run.step
-                checkpoints.outdate()
-                update_schedule(run.schedule, done.loss, run.step)
-                run.lowest.wait(run.step)
+                with alone():  # a checkpoint has all of it, or none
+                    run.evaluated = run.step
+                    update_schedule(run.schedule, done.loss, run.step)
+                    run.lowest.wait(run.step)
         if checkpoints.directory is None:
             return
         due = self._save_every and run.step % self._save_every == 0
@@ -250,7 +266,7 @@ class Loop:
         # What is wrong with the disk or the device may be wrong with this, too; and a state that
         # ranks divide cannot be written by one of them.
         with suppress(CheckpointError, BackendError, DistributedError, OSError):
-            path = checkpoints.write(self._loader_state)
+            path = checkpoints.write()
             _log.warning(
                 "train: %s at step %d; a checkpoint was written: %s",
                 type(error).__name__, run.step, path,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -127,6 +128,7 @@ class Run(NotCopied):
         save_frozen: bool = True,
         group: Group | None = None,
     ):
+        self._trains = threading.RLock()  # held by the thread that is in fit() or resume()
         self.group = group or Group()
         self.weights: Any = model if save_frozen else TrainedWeights(model)
         self.model, self.optimizer, self.loader = model, optimizer, loader
@@ -191,9 +193,17 @@ class Run(NotCopied):
         return int(self.loader.dataset.seq_len)
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Let the model use its averaged weights inside the block, where an average is kept."""
-        # Not `applied`: a loader's thread may compute what an evaluation waits for.
-        return nullcontext() if self.ema is None else self.ema.lent()
+        """Let the model use its averaged weights inside the block, where an average is kept.
+
+        A training in another thread waits until the block ends. Otherwise threads may compute: a
+        validation set may wait for one.
+        """
+        if self.ema is None:
+            return nullcontext()
+        if not self._trains.acquire(blocking=False):
+            return self.ema.applied()
+        self._trains.release()
+        return self.ema.lent()
 
     def tell(self, event: str, *details: Any) -> None:
         """Call one method of every callback, on rank 0.

@@ -324,23 +324,41 @@ class Trainer(Run):
                 in a folder that holds another's.
             MetricsError: the file of a `MetricsWriter` could not be written.
             ValueError: a validation set cannot be evaluated; nothing was trained.
-            RuntimeError: the interpreter exits.
+            RuntimeError: the interpreter exits, or another thread is in `fit` or `resume`.
 
         Warns:
             UserWarning: an earlier `fit()` took the last step, so that none is left.
         """
         shows = flag("Trainer.fit", "progress", progress)
         need_interpreter("Trainer.fit")
-        if not shows or any(isinstance(each, Progress) for each in self.callbacks):
-            return self._fit()
-        self.callbacks.append(shown := Progress())
+        self._begin("fit")
         try:
-            return self._fit()
+            if not shows or any(isinstance(each, Progress) for each in self.callbacks):
+                return self._fit()
+            self.callbacks.append(shown := Progress())
+            try:
+                return self._fit()
+            finally:
+                self.callbacks.remove(shown)
         finally:
-            self.callbacks.remove(shown)
+            self._trains.release()
 
     if not TYPE_CHECKING:  # type checkers know the signature
         fit = fitting(fit, "Trainer.fit")
+
+    def _begin(self, method: str) -> None:
+        """Take the lock of the thread that trains, or raise where it is another one."""
+        if not self._trains.acquire(blocking=False):
+            raise RuntimeError(
+                f"Trainer.{method}: another thread must not be in fit() or resume() of this trainer"
+                " meanwhile: call it in a callback, or after them"
+            )
+
+    def _need_ranks(self, method: str) -> None:
+        """Raise beside a training in another thread, whose messages between ranks would mix."""
+        if self.group.size > 1:
+            self._begin(method)
+            self._trains.release()
 
     def _fit(self) -> FitResult:
         """Train, and tell the callbacks."""
@@ -381,6 +399,8 @@ class Trainer(Run):
     def evaluate(self, stop: Callable[[], bool] | None = None) -> EvalMetrics | None:
         """Compute loss, perplexity and metrics on every validation set.
 
+        A training in another thread waits meanwhile if an average of the weights is kept.
+
         Args:
             stop: asked before each batch; True ends the evaluation without a result. None goes on.
 
@@ -389,7 +409,10 @@ class Trainer(Run):
 
         Raises:
             ValueError: the trainer has no validation set.
+            RuntimeError: a training in another thread took a step meanwhile; or several ranks
+                train in another thread.
         """
+        self._need_ranks("evaluate")
         if not (stop is None or callable(stop)):
             raise TypeError(
                 "Trainer.evaluate: stop must be a function () -> bool; got "
@@ -409,12 +432,18 @@ class Trainer(Run):
             absent("trainer", name, dir(type(self)))
 
     def save(self) -> Path:
-        """Write a checkpoint.
+        """Write a checkpoint of the last whole step.
+
+        Another thread may call it while `fit` runs. Where the thread of `fit` has saved a later
+        step by then, nothing is written, and the path is that checkpoint's.
 
         Raises:
             ValueError: the trainer keeps no checkpoints.
             CheckpointError: it could not be written; the earlier ones are whole.
+            RuntimeError: several ranks train in another thread, or an evaluation has lent the
+                model its averaged weights there.
         """
+        self._need_ranks("save")
         return self._checkpoints.save()
 
     def resume(self, path: str | Path | None = None) -> int:
@@ -428,12 +457,17 @@ class Trainer(Run):
 
         Raises:
             FormatError: the checkpoint is damaged or of another run; nothing has changed then.
+            RuntimeError: another thread is in `fit` or `resume`.
         """
         found = None if path is None else check_path("Trainer.resume", "path", path)
-        self.train_step.gather()
-        self.group.first(lambda: self._checkpoints.resume(found))
-        self._has_ended = False
-        begin_as_first(self)
+        self._begin("resume")
+        try:
+            self.train_step.gather()
+            self.group.first(lambda: self._checkpoints.resume(found))
+            self._has_ended = False
+            begin_as_first(self)
+        finally:
+            self._trains.release()
         return self.step
 
     def _interrupted(self, signum: int) -> None:

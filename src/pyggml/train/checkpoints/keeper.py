@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
+from ...backend.device import alone
 from ..run import Run
 from .best import bring_best, keep_best
 from .checkpoint import load_checkpoint, save_checkpoint
 from .folders import BEST, clear_ahead, latest_checkpoint, make_folder, read_best
 from .manifest import is_whole
 from .restore import optimizer_state, rank_state, restore, state_of
+from .state import TrainState
 
 __all__ = ["Checkpoints"]
 
@@ -31,22 +34,27 @@ class Checkpoints:
         directory: the folder.
         last: the last checkpoint written or resumed from, or None.
         best: the checkpoint of the lowest validation loss, or None.
+        position: the loader's state after the last whole step of a training that goes on, whose
+            loader may be ahead; None where the loader is.
     """
 
     def __init__(self, run: Run, directory: Path | None):
         self.directory = directory
         self.last: Path | None = None
         self.best: Path | None = None
-        self._run, self._saved_step = run, -1
+        self.position: dict[str, Any] | None = None
+        self._run, self._saved = run, (-1, 0)
+        self._files = threading.Lock()
 
     @property
     def is_saved(self) -> bool:
         """True if the last checkpoint holds all that the run has done."""
-        return self._saved_step == self._run.step
+        return self._saved == self._done
 
-    def outdate(self) -> None:
-        """Note that the last checkpoint lacks an evaluation that was done since."""
-        self._saved_step = -1
+    @property
+    def _done(self) -> tuple[int, int]:
+        """The steps of the run, and the step of its last evaluation."""
+        return self._run.step, self._run.evaluated or 0
 
     def loader_state(self) -> dict[str, Any]:
         """Return the loader's state for a checkpoint, or an empty one."""
@@ -76,31 +84,38 @@ class Checkpoints:
             CheckpointError: it could not be written; the earlier ones are whole.
         """
         self._gather()
-        self.last = self._run.shards.lend(self.write)
-        self._saved_step = self._run.step
-        return self.last
+        path = self._run.shards.lend(self.write)
+        if not self._run.group.is_first:
+            self.last, self._saved = path, self._done
+        return path
 
-    def write(self, loader: dict[str, Any] | None = None) -> Path:
-        """Write a checkpoint of the run on this rank.
-
-        Args:
-            loader: the loader's place; None takes where the loader is now.
+    def write(self) -> Path:
+        """Write a checkpoint of the run on this rank, of the last whole step.
 
         Raises:
             ValueError: the run keeps no checkpoints.
             CheckpointError: it could not be written; the earlier ones are whole.
         """
-        run = self._run
-        path = save_checkpoint(
-            self._folder("save"),
-            state_of(run, self.loader_state() if loader is None else loader),
-            run.shards.weights(run.weights),
-            optimizer_state(run),
-            run.options.value("keep"),
-        )
-        self.last, self._saved_step = path, run.step
+        folder, run = self._folder("save"), self._run
+        with alone():  # between two steps of a training in another thread
+            done, contents = self._done, self._contents()
+        with self._files:  # whoever holds it computes nothing, so that none waits for `alone`
+            if self.last is not None and self._saved > done:
+                return self.last  # another thread has saved a later step since
+            path = save_checkpoint(folder, *contents, run.options.value("keep"))
+            self.last, self._saved = path, done
         run.tell("on_checkpoint", path)
         return path
+
+    def _contents(self) -> tuple[TrainState, dict[str, Any], dict[str, Any]]:
+        """Return what a checkpoint holds: where the run stands, weights, and the optimizer."""
+        run = self._run
+        return self._state(), run.shards.weights(run.weights), optimizer_state(run)
+
+    def _state(self) -> TrainState:
+        """Return where the run stands."""
+        loader = self.loader_state() if self.position is None else self.position
+        return state_of(self._run, loader)
 
     def save_best(self) -> None:
         """Keep the checkpoint of this step apart, as the best; rank 0 writes, and all call it.
@@ -120,9 +135,10 @@ class Checkpoints:
         """Keep the checkpoint of this step apart, as the best."""
         run, folder = self._run, self._folder("save_best")
         saved = self.last if self.is_saved else None
-        model = {} if saved else run.shards.weights(run.weights)
-        optimizer = {} if saved else optimizer_state(run)
-        self.best = keep_best(folder, state_of(run, self.loader_state()), model, optimizer, saved)
+        with alone():
+            contents = (self._state(), {}, {}) if saved else self._contents()
+        with self._files:
+            self.best = keep_best(folder, *contents, saved)
         if saved is None:
             self.last = self.best
         run.tell("on_best", self.best)
@@ -182,7 +198,7 @@ class Checkpoints:
             if path is None:
                 return 0
         restore(self._run, load_checkpoint(path))
-        self.last, self._saved_step = path, self._run.step
+        self.last, self._saved, self.position = path, self._done, None
         if self.directory is not None:
             self.find_best()
         return self._run.step

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backend.device import alone
 from ..metrics import EvalMetrics
 from ..run import Run
 from ..tasks import TASKS, Metric, Task
@@ -78,17 +79,25 @@ class Evaluator:
 
         Raises:
             ValueError: the run has no validation set.
+            RuntimeError: a training in another thread took a step meanwhile.
         """
         run = self._run
         if not self.sets:
             raise ValueError("Trainer.evaluate: a validation set is needed; got none")
         run.tell("on_evaluation_start")
         with run.averaged():
-            found = self._measure(stop)
-        if found is None:
-            return None
-        self.results = {metrics.name: metrics for metrics in found}
-        run.lowest.judge(run.step, found[0].loss)
+            step, found = run.step, self._measure(stop)
+            if found is None:
+                return None
+            with alone():  # the losses are of this step
+                if run.step != step:
+                    raise RuntimeError(
+                        f"Trainer.evaluate: the run must stay at step {step} meanwhile; another"
+                        f" thread has trained on to step {run.step}: evaluate in a callback, or"
+                        " inside `with pyggml.alone():`"
+                    )
+                self.results = {metrics.name: metrics for metrics in found}
+                run.lowest.judge(step, found[0].loss)
         for metrics in found:
             run.tell("on_evaluation", metrics)
         return found[0]
