@@ -237,6 +237,18 @@ def test_a_state_is_of_one_step() -> None:
     assert all(len({float(a.flat[0]) for a in state.values()}) == 1 for state in found)
 
 
+def test_modules_are_initialised_together() -> None:
+    model = _layers()
+
+    def fill(number: float) -> None:
+        model.apply(lambda m: nn.init.constant_(m.weight, number) if hasattr(m, "weight") else None)
+
+    with _again_meanwhile(lambda: [fill(number) for number in (0.0, 1.0)]):
+        for _ in range(200):
+            state = model.state_dict()
+            assert len({float(x) for n, a in state.items() if "weight" in n for x in a.flat}) == 1
+
+
 @pytest.mark.parametrize("name", ["folder", "adapter.gguf"])
 def test_an_adapter_is_saved_of_one_step(name: str, tmp_path: Path) -> None:
     model = models.GPT2(models.GPT2Config(vocab_size=9, context=8, n_embd=8, n_layer=4, n_head=2))

@@ -79,12 +79,13 @@ class RoundedWeights(NotCopied):
             rows = np.zeros((1, param.shape[-1]), np.float32)
             # Raises for what cannot be written, before anything changes.
             quantize_rows(rows, dtype, self._of(name, 0))
-        self.masters = {n: tensor(p.numpy(), device=p.device) for n, p in self.params.items()}
         self.rounded = {
             name: empty(param.shape, dtype=types[name], device=param.device)
             for name, param in self.params.items()
         }
-        self.round()
+        with alone():  # between two steps of a training
+            self.masters = {n: tensor(p.numpy(), device=p.device) for n, p in self.params.items()}
+            self.round()
 
     def round(self) -> None:
         """Round the masters, and give the parameters the result."""

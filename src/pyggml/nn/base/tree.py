@@ -11,6 +11,7 @@ import numpy as np
 
 from ... import checks
 from ...absent import absent
+from ...backend.device import alone
 from ...errors import fitting, is_of_function, lead, tell_signature
 from ...tensors import Tensor
 from ...tensors.node import call_from_line
@@ -224,9 +225,10 @@ class ModuleTree:
             [[1.0, 1.0]]
         """
         checks.function(type(self).__name__, "function", function, "module -> None")
-        for child in self.children():
-            child.apply(function)
-        function(self)
+        with alone():  # other threads compute with what it writes into all modules, or into none
+            for child in self.children():
+                child.apply(function)
+            function(self)
         return self
 
     def named_children(self) -> Iterator[tuple[str, Any]]:
