@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What was written, flushed to the disk, so that a loss of power keeps it."""
+"""Flush files and folders to the disk, so that a loss of power keeps what was written."""
 
 from __future__ import annotations
 
