@@ -5,6 +5,7 @@ import contextlib
 import copy
 import itertools
 import pickle
+import signal
 import sys
 import threading
 import time
@@ -20,6 +21,7 @@ import pyggml as pg
 from pyggml import data, models, nn, optim, train
 from pyggml.models.quantization import measure_importance
 from pyggml.nn.weight_check import WeightCheck
+from pyggml.train.checkpoints import keeper
 from pyggml.train.distillation import cache_teacher
 from pyggml.train.preferences import document_logps, reference_logps
 
@@ -405,16 +407,37 @@ def test_writes_to_lent_averages_are_refused() -> None:
     assert _numbers(model) == {-1.0}
 
 
-def _trainer(folder: Path | None = None, steps: int = 60, **options: Any) -> train.Trainer:
+class _Windows(data.TokenDataset):
+    """Windows of tokens; one batch cannot be read, once.
+
+    Args:
+        fails: which batch that is; None: none.
+    """
+
+    def __init__(self, fails: int | None = None):
+        super().__init__(np.arange(400) % 50, 4)
+        self._left = fails
+
+    def batch(self, items: Any) -> Any:
+        if self._left is not None:
+            self._left = self._left - 1 if self._left else None
+            if self._left is None:
+                raise OSError("the disk is gone")
+        return super().batch(items)
+
+
+def _trainer(
+    folder: Path | None = None, steps: int = 60, fails: int | None = None, **options: Any
+) -> train.Trainer:
     """Return a trainer whose training draws batches ahead, keeps an average, and masks."""
     pg.seed(0)
     config = models.GPT2Config(
         vocab_size=50, context=8, n_embd=8, n_layer=1, n_head=2, dropout=0.1
     )  # fmt: skip
-    model, ids = models.GPT2(config), data.TokenDataset(np.arange(400) % 50, 4)
+    model, ids = models.GPT2(config), _Windows()
     return train.Trainer(
-        model, ids, ids, optim.AdamW(model), checkpoint_dir=folder, steps=steps, batch_size=2,
-        save_every=0, eval_every=0, seed=1, **{"ema": 0.9, **options},
+        model, _Windows(fails), ids, optim.AdamW(model), checkpoint_dir=folder, steps=steps,
+        batch_size=2, eval_every=0, seed=1, **{"ema": 0.9, "save_every": 0, **options},
     )  # fmt: skip
 
 
@@ -481,6 +504,74 @@ def test_one_thread_trains(tmp_path: Path) -> None:
             with pytest.raises(RuntimeError, match="another thread must not be in fit"):
                 call()
         trainer.total_steps = trainer.step + 5
+
+
+def test_a_plan_beside_a_training_is_refused() -> None:
+    trainer = _trainer(steps=1000)
+    with _fitting(trainer):
+        while not trainer.step:
+            time.sleep(1e-3)
+        with pytest.raises(RuntimeError, match=r"^Trainer\.plan: another thread must not be in"):
+            trainer.plan()
+        trainer.total_steps = trainer.step + 5
+    assert trainer.plan().total
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "at", "steps"),
+    [(optim.EMA, "update", 30, 31), (keeper, "save_checkpoint", 0, 20)],
+)
+def test_a_handler_saves_no_half_step(
+    owner: Any, name: str, at: int, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal's handler runs in the thread that trains: within a step, or within a save."""
+    refused, calls, inner = list[str](), itertools.count(), getattr(owner, name)
+
+    class Save(train.Callback):
+        def on_interrupt(self, trainer: Any, signum: int) -> None:
+            with pytest.raises(
+                RuntimeError, match=r"^Trainer\.save: the handler of a signal"
+            ) as told:
+                trainer.save()
+            refused.append(str(told.value))
+
+    def signalled(*given: Any) -> Any:
+        result = inner(*given)
+        if next(calls) == at:
+            signal.raise_signal(signal.SIGTERM)
+        return result
+
+    monkeypatch.setattr(owner, name, signalled)
+    trainer = _trainer(tmp_path / "run", callbacks=[Save()], save_every=20)
+    with pytest.raises(train.TrainingInterrupted):
+        trainer.fit(progress=False)
+    assert len(refused) == 1
+    assert trainer.step == steps
+    resumed, whole = _trainer(), _trainer()
+    assert resumed.resume(tmp_path / "run" / f"step-{steps:06d}") == steps
+    for each in (resumed, whole):
+        each.fit(progress=False)
+    np.testing.assert_equal(resumed.model.state_dict(), whole.model.state_dict())
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("keeps", [False, True])
+def test_an_error_in_a_batch_loses_no_batch(prefetch: int, keeps: bool, tmp_path: Path) -> None:
+    """The run goes on in this process, or from a checkpoint that is saved after the error."""
+    more = {"accumulate": 4, "prefetch": prefetch, "steps": 12}
+    whole = _trainer(**more)
+    whole.fit(progress=False)
+    trainer = _trainer(tmp_path / "run" if keeps else None, fails=26, **more)
+    with pytest.raises(OSError, match="the disk is gone"):
+        trainer.fit(progress=False)
+    assert trainer.step == 6
+    if keeps:
+        resumed = _trainer(**more)
+        assert resumed.resume(trainer.save()) == 6
+        resumed.fit(progress=False)
+        np.testing.assert_equal(resumed.model.state_dict(), whole.model.state_dict())
+    trainer.fit(progress=False)
+    np.testing.assert_equal(trainer.model.state_dict(), whole.model.state_dict())
 
 
 @pytest.mark.parametrize("ema", [0.0, 0.9])

@@ -132,19 +132,21 @@ class Loop:
         try:
             batches = self._next_batches()
             waited = time.perf_counter() - began
-            with alone():  # other threads see all that a checkpoint has of a step, or none of it
+            # Other threads see all that a checkpoint has of a step, or none of it.
+            with alone(), self._checkpoints.changing():
                 result = self._update(batches, lr)
                 took, computed = time.perf_counter() - began, time.process_time() - used
                 self.loss = result.loss
                 self._end_round(took, result)
                 whole = time.perf_counter() - began
                 run.elapsed_s += whole
-        except KeyboardInterrupt:
+        except BaseException as error:
             if run.step == before:
                 self._go_back(batches)
+            if isinstance(error, NonFiniteError):
+                reason = explain(run, error, batches, self._checkpoints.last)
+                raise TrainingError(reason) from error
             raise
-        except NonFiniteError as error:
-            raise TrainingError(explain(run, error, batches, self._checkpoints.last)) from error
         size = sum(int(np.size(batch[0])) for batch in batches)
         self._cores.note(took - waited, computed, size)
         self._recent.append((whole, result.tokens))
@@ -166,13 +168,13 @@ class Loop:
         run.tell("on_step", metrics)
 
     def _update(self, batches: list[Batch], lr: float) -> StepResult:
-        """Compute a step, and count it; also one that a Ctrl-C ends after the update."""
+        """Compute a step, and count it; also one that an error or Ctrl-C ends after the update."""
         run, updates = self._run, self._run.optimizer.steps
         try:
             result = run.train_step(batches, lr)
             if run.ema is not None and not result.skipped:
                 run.ema.update()
-        except KeyboardInterrupt:
+        except BaseException:
             if run.optimizer.steps > updates:
                 self._count(sum(map(count_targets, batches)))
             raise
@@ -216,14 +218,14 @@ class Loop:
         try:
             while len(batches) < self._run.options.accumulate:
                 batches.append(next(self._batches))
-        except KeyboardInterrupt:
-            self._run.drawn = batches
-            raise
         except StopIteration:
             raise TrainingError(
                 f"train: the loader ended after step {self._run.step} of {self._run.total_steps}; "
                 "it must go on without an end, as those of pyggml.data do"
             ) from None
+        except BaseException:
+            self._run.drawn = batches
+            raise
         return batches
 
     def _after_step(self, resumed: bool = False) -> None:

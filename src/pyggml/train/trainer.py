@@ -291,8 +291,13 @@ class Trainer(Run):
 
         Raises:
             OutOfMemoryError: nothing fits into the limit.
+            RuntimeError: another thread is in `fit` or `resume`, whose loader gives the batch.
         """
-        return self._planner.make()
+        self._begin("plan")
+        try:
+            return self._planner.make()
+        finally:
+            self._trains.release()
 
     def check(self) -> None:
         """Raise what the first evaluation would raise, and record the graphs for it.
@@ -441,7 +446,8 @@ class Trainer(Run):
             ValueError: the trainer keeps no checkpoints.
             CheckpointError: it could not be written; the earlier ones are whole.
             RuntimeError: several ranks train in another thread, or an evaluation has lent the
-                model its averaged weights there.
+                model its averaged weights there; or a signal's handler, such as `on_interrupt`,
+                calls it in the middle of a step or of a save.
         """
         self._need_ranks("save")
         return self._checkpoints.save()

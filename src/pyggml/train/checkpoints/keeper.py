@@ -6,6 +6,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,25 @@ class Checkpoints:
         self.position: dict[str, Any] | None = None
         self._run, self._saved = run, (-1, 0)
         self._files = threading.Lock()
+        self._here = threading.local()
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Refuse a save of this thread inside the block, as from the handler of a signal."""
+        self._here.changing = True
+        try:
+            yield
+        finally:
+            self._here.changing = False
+
+    def _need_rest(self, method: str) -> None:
+        """Raise in the middle of a step or of another save of this thread."""
+        if getattr(self._here, "changing", False):
+            raise RuntimeError(
+                f"Trainer.{method}: the handler of a signal came in the middle of a step, or of a"
+                " save, which must end first: return from it; fit() writes a checkpoint when a"
+                " signal asks for its end, and a callback's on_step may save between two steps"
+            )
 
     @property
     def is_saved(self) -> bool:
@@ -82,7 +103,9 @@ class Checkpoints:
         Raises:
             ValueError: the run keeps no checkpoints.
             CheckpointError: it could not be written; the earlier ones are whole.
+            RuntimeError: a signal's handler calls it in the middle of a step or of a save.
         """
+        self._need_rest("save")
         self._gather()
         path = self._run.shards.lend(self.write)
         if not self._run.group.is_first:
@@ -96,14 +119,16 @@ class Checkpoints:
             ValueError: the run keeps no checkpoints.
             CheckpointError: it could not be written; the earlier ones are whole.
         """
+        self._need_rest("save")
         folder, run = self._folder("save"), self._run
-        with alone():  # between two steps of a training in another thread
-            done, contents = self._done, self._contents()
-        with self._files:  # whoever holds it computes nothing, so that none waits for `alone`
-            if self.last is not None and self._saved > done:
-                return self.last  # another thread has saved a later step since
-            path = save_checkpoint(folder, *contents, run.options.value("keep"))
-            self.last, self._saved = path, done
+        with self.changing():
+            with alone():  # between two steps of a training in another thread
+                done, contents = self._done, self._contents()
+            with self._files:  # whoever holds it computes nothing, so that none waits for `alone`
+                if self.last is not None and self._saved > done:
+                    return self.last  # another thread has saved a later step since
+                path = save_checkpoint(folder, *contents, run.options.value("keep"))
+                self.last, self._saved = path, done
         run.tell("on_checkpoint", path)
         return path
 
@@ -135,10 +160,11 @@ class Checkpoints:
         """Keep the checkpoint of this step apart, as the best."""
         run, folder = self._run, self._folder("save_best")
         saved = self.last if self.is_saved else None
-        with alone():
-            contents = (self._state(), {}, {}) if saved else self._contents()
-        with self._files:
-            self.best = keep_best(folder, *contents, saved)
+        with self.changing():
+            with alone():
+                contents = (self._state(), {}, {}) if saved else self._contents()
+            with self._files:
+                self.best = keep_best(folder, *contents, saved)
         if saved is None:
             self.last = self.best
         run.tell("on_best", self.best)
