@@ -414,8 +414,8 @@ class Trainer(Run):
 
         Raises:
             ValueError: the trainer has no validation set.
-            RuntimeError: a training in another thread took a step meanwhile; or several ranks
-                train in another thread.
+            RuntimeError: a training in another thread took a step meanwhile, or evaluates with its
+                averaged weights; or several ranks train in another thread.
         """
         self._need_ranks("evaluate")
         if not (stop is None or callable(stop)):
