@@ -21,7 +21,7 @@ import pyggml as pg
 from pyggml import nn, optim
 from pyggml.backend.device import COMPUTE_LOCK
 from pyggml.backend.library import capture_log
-from pyggml.backend.scopes import Scope, Scopes
+from pyggml.backend.scopes import Scope, Scopes, Undivided
 from pyggml.graph import observers
 from pyggml.nn.mode import in_mode
 from pyggml.tensors.autocast import rounding
@@ -126,6 +126,7 @@ MANAGERS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "profile": pg.profile,
     "scope": lambda: Scope(SCOPES, 1),
     "trace": lambda: Trace("test", [SCALAR.node]),
+    "undivided": Undivided,
 }
 SCOPES = Scopes()
 
@@ -189,9 +190,12 @@ def test_weights_that_are_lent() -> None:
                 sys.settrace(None)
         assert model.weight.tolist() == [[1.0, 0.0], [0.0, 1.0]], n
         ema.state_dict()  # raises where they are lent
-        with contextlib.suppress(RuntimeError):  # taken by a bytecode that ends a `with`, see above
+        # What was taken by a bytecode that begins or ends a `with`, see above.
+        with contextlib.suppress(RuntimeError):
             while True:
                 COMPUTE_LOCK.release()
+        for block in [block for scopes in every_scopes() for block in scopes.entries]:
+            block.ends()()
         if trace.left > 0:
             break
 

@@ -251,7 +251,7 @@ class _Profiling(Scope):
         return super().starts()
 
     def ends(self) -> Callable[[], None]:
-        return in_turn(super().ends(), self.value.end())
+        return in_turn([super().ends(), self.value.end()])
 
 
 def profile() -> Scope:

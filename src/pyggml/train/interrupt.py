@@ -100,7 +100,7 @@ class InterruptGuard(Scope):
         """Return what leaves: it puts the handlers back."""
         self._remember()
         handlers = [partial(set_handler, *each) for each in self._previous.items()]
-        return in_turn(*handlers, super().ends())
+        return in_turn([*handlers, super().ends()])
 
     def _remember(self) -> None:
         """Look up who handles the signals outside of the block."""
