@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..errors import OutOfMemoryError
@@ -14,7 +14,7 @@ from .memory import UNTOUCHED
 from .not_copied import NotCopied
 from .untracked import untracked
 
-__all__ = ["Buffer", "Freer", "freer", "next_write", "writes"]
+__all__ = ["Buffer", "Freer", "freer", "last_write", "next_write", "writes"]
 
 _writes = 0
 
@@ -29,6 +29,11 @@ def next_write() -> int:
     global _writes
     _writes += 1
     return _writes
+
+
+def last_write(buffers: Iterable[Buffer]) -> int:
+    """Return the number of the last write into one of several buffers; each has another one."""
+    return max((buffer.version for buffer in buffers), default=0)
 
 
 # Blocks of at least so much come from the system, full of zeros that take no memory yet.

@@ -28,7 +28,7 @@ from ..tensors.tracing import check_read, draw_of
 from ..tensors.truth import as_mask_of, is_mask
 from .backward_checks import check_request
 from .memory_plan import Activations, Computation
-from .observers import LossGuard, Observers, observers
+from .observers import LossError, LossGuard, Observers, observers
 from .passes import PASSES
 from .plan import Plan
 from .reentry import NoReentry
@@ -288,6 +288,7 @@ class Graph(NotCopied):
                     lib.ggml_backend_sched_set_eval_callback(
                         sched, lib.pyggml_watch, callback.handle
                     )
+                before = [buffer.version for buffer in self._changed]
                 for buffer in self._changed:
                     buffer.write()
                 status = lib.ggml_backend_sched_graph_compute(sched, self._plan.cgraph)
@@ -295,9 +296,17 @@ class Graph(NotCopied):
                     status = lib.GGML_STATUS_FAILED
                 if callback is not None:
                     lib.ggml_backend_sched_set_eval_callback(sched, ffi.NULL, ffi.NULL)
+                    if self._wrote_nothing(callback.error):
+                        for buffer, version in zip(self._changed, before, strict=True):
+                            buffer.version = version
                 return status, callback
             finally:
                 _once.leave()
+
+    def _wrote_nothing(self, error: Exception | None) -> bool:
+        """Return whether a run that an observer ended has written into no stored tensor."""
+        is_early = isinstance(error, LossError) and not error.spoiled
+        return is_early and not self._plan.forward_writes
 
     def _observers(self, sched: Any) -> Observers | None:
         """Return what sees the ops of a run; None if nothing does, which is faster."""

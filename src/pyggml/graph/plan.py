@@ -52,6 +52,7 @@ class Plan:
         forward: nodes of outputs and loss, operands first.
         updates: nodes that come after the backward, or right after the gradients that they need.
         updates_write: whether one of them writes into a stored tensor.
+        forward_writes: whether an op before them does.
         stored: the stored nodes among all.
         custom: backwards of custom functions.
         transient: parameter and placeholder of each gradient that is not stored, by the
@@ -100,9 +101,8 @@ class Plan:
         nodes = walk(effects, seen)
         divide(nodes, self.transient)
         self.updates = [*bound, *(node for node in nodes if id(node) not in self.transient)]
-        self.updates_write = any(
-            node.ptr.view_src != ffi.NULL and node.ptr.op not in MOVES for node in self.updates
-        )
+        self.updates_write = any(map(_writes, self.updates))
+        self.forward_writes = any(map(_writes, self.forward))
         needed: set[int] = set()
         if loss is not None:
             needed = check_path(self.forward, loss.node, gradients.keys())
@@ -264,3 +264,8 @@ class Plan:
 
 # What rewrites a plan: its order, the headers in it, or what is known of them.
 Pass = Callable[[Plan], None]
+
+
+def _writes(node: Node) -> bool:
+    """Return whether an op writes into the memory of another tensor."""
+    return bool(node.ptr.view_src != ffi.NULL and node.ptr.op not in MOVES)
