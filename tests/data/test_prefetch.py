@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gc
 import json
+import queue
 import subprocess
 import sys
 import threading
@@ -282,3 +283,45 @@ def test_generators_are_no_loaders() -> None:
         Prefetch(endless())
     with pytest.raises(ValueError, match="depth"):
         Prefetch(loader(), 0)
+
+
+class Lines:
+    """Raises KeyboardInterrupt at the n-th line of the modules that hold locks."""
+
+    def __init__(self, n: int) -> None:
+        self.left = n
+
+    def __call__(self, frame: Any, event: str, arg: Any) -> Any:
+        if frame.f_code.co_filename not in (queue.__file__, threading.__file__, prefetch.__file__):
+            return None
+        if event == "line":
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+        return self
+
+
+def test_an_interrupt_at_any_line_leaves_no_lock() -> None:
+    """The thread ends, and batches go on with the one that was not given out."""
+    plain, batches = loader(), Prefetch(loader())
+    for n in range(1, 1000):
+        state, lines, before = batches.state_dict(), Lines(n), sys.gettrace()
+        batch = None
+        try:
+            sys.settrace(lines)
+            batch = next(batches)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        closing = threading.Thread(target=batches.close, daemon=True)
+        closing.start()
+        closing.join(20.0)
+        assert not closing.is_alive(), n
+        if batch is None:
+            batches.load_state_dict(state)
+            batch = next(batches)
+        same(next(plain), batch)
+        if lines.left > 0:
+            break
+    assert n > 5

@@ -19,8 +19,12 @@ from .loader import Epochs
 
 __all__ = ["Prefetch"]
 
-# How often a waiting thread looks whether it should end.
+# How often the reader looks whether the thread is alive.
 _LOOK_S = 0.05
+
+# A batch, the state after it, and what was raised instead.
+_Made = tuple[Any, Any, BaseException | None]
+_Queue = queue.SimpleQueue[_Made]
 
 
 class _Done(Exception):
@@ -194,18 +198,30 @@ class Prefetch:
 
 
 class _Thread:
-    """The thread and its queue; knows nothing of the `Prefetch`, so that this can be dropped."""
+    """The thread and its queues; knows nothing of the `Prefetch`, so that this can be dropped.
+
+    The queues are of C: the handler of a signal that raises, such as that of Ctrl-C, would leave
+    the lock of another one locked.
+    """
 
     def __init__(self, loader: Any, depth: int) -> None:
-        self._made: queue.Queue[tuple[Any, Any, BaseException | None]] = queue.Queue(depth)
-        self._stop = threading.Event()
+        self._made = _Queue()
+        # An order is for one more batch; None ends the thread.
+        self._orders: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
+        self._ended: list[bool] = []
+        for _ in range(depth):
+            self._orders.put(True)
         self._thread = threading.Thread(
-            target=_run, args=(loader, self._made, self._stop), name="pyggml-prefetch", daemon=True
+            target=_run,
+            args=(loader, self._made, self._orders, self._ended),
+            name="pyggml-prefetch",
+            daemon=True,
         )
         start_thread(self._thread)
 
-    def get(self) -> tuple[Any, Any, BaseException | None]:
+    def get(self) -> _Made:
         """Return the next batch, the state after it, and the error of the thread."""
+        self._orders.put(True)
         while True:
             with contextlib.suppress(queue.Empty):
                 return self._made.get(timeout=_LOOK_S)
@@ -217,10 +233,8 @@ class _Thread:
 
     def end(self) -> None:
         """Let the thread end, and wait for it."""
-        self._stop.set()
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._made.get_nowait()
+        self._ended.append(True)
+        self._orders.put(None)
         if self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -231,7 +245,7 @@ class _NoThread:
     def __init__(self, loader: Any) -> None:
         self._loader = loader
 
-    def get(self) -> tuple[Any, Any, BaseException | None]:
+    def get(self) -> _Made:
         """Return the next batch, the state after it, and the error that it raised."""
         return _make(self._loader)
 
@@ -251,7 +265,7 @@ def _start(loader: Any, depth: int) -> _Thread | _NoThread:
         return _NoThread(loader)
 
 
-def _make(loader: Any) -> tuple[Any, Any, BaseException | None]:
+def _make(loader: Any) -> _Made:
     """Return the next batch, the state after it, and what was raised instead."""
     try:
         return next(loader), loader.state_dict(), None
@@ -261,13 +275,11 @@ def _make(loader: Any) -> tuple[Any, Any, BaseException | None]:
         return None, None, problem
 
 
-def _run(loader: Any, made: queue.Queue[Any], stop: threading.Event) -> None:
-    """Make batches until told to stop, or until something goes wrong."""
-    ended = False
-    while not stop.is_set() and not ended:
-        result = _make(loader)
-        ended = result[2] is not None
-        while not stop.is_set():
-            with contextlib.suppress(queue.Full):
-                made.put(result, timeout=_LOOK_S)
-                break
+def _run(
+    loader: Any, made: _Queue, orders: queue.SimpleQueue[bool | None], ended: list[bool]
+) -> None:
+    """Make the batches that are ordered, until told to end, or until something goes wrong."""
+    while orders.get() and not ended:
+        made.put(result := _make(loader))
+        if result[2] is not None:
+            return
