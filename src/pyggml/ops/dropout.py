@@ -49,12 +49,14 @@ class DropoutStream(Scope):
         super().__init__(_streams)
         self._seed = None if seed is None else whole("DropoutStream", "seed", seed, 0)
         self._offset = 0
+        self._written: int | None = 0  # the offset in all tensors; None while it is written
         self._index = 0
         self._tensors: dict[Device, Tensor] = {}
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         # The tensors belong to what was recorded with them; a copy has the same masks.
-        return DropoutStream, (self._seed,), {"_offset": self._offset}
+        offset = self._offset
+        return DropoutStream, (self._seed,), {"_offset": offset, "_written": offset}
 
     def starts(self) -> Callable[[], Any]:
         """Return what enters; the indices begin at 0."""
@@ -78,11 +80,12 @@ class DropoutStream(Scope):
     def seek(self, offset: int) -> None:
         """Set the number of the next mask, modulo 2^32."""
         offset = whole("DropoutStream.seek", "offset", offset)
-        if offset == self._offset:
+        if offset == self._written:
             return
-        self._offset = offset
+        self._offset, self._written = offset, None
         for seed in self._tensors.values():
             seed.copy_(self._words())
+        self._written = offset
 
 
 def _as_seed(seed: Any, x: Tensor) -> Tensor:

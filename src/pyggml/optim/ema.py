@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks, ops
+from ..backend.buffers import last_write
 from ..backend.device import alone
 from ..backend.not_copied import NotCopied
+from ..backend.scopes import Undivided
 from ..graph import Graph
 from ..tensors import Tensor, tensor, zeros_group
 from .groups import need_model
@@ -109,7 +111,7 @@ class EMA(NotCopied):
         Raises:
             RuntimeError: the model holds the averages, inside `applied`.
         """
-        with alone():  # other threads see a whole update, or none
+        with alone(), Undivided():  # other threads, and handlers, see a whole update, or none
             self._at_home("update")
             decay = self.decay
             if self.warmup:
@@ -166,13 +168,12 @@ class EMA(NotCopied):
             )
 
     def _written(self) -> int:
-        """A number that grows with each write into the parameters."""
-        buffers = {id(p.buffer): p.buffer for p in self._params.values()}
-        return sum(buffer.version for buffer in buffers.values())
+        """The number of the last write into a parameter."""
+        return last_write(p.buffer for p in self._params.values())
 
     def _lend(self, lent: bool) -> None:
         """Let the model hold the averages, or its own weights."""
-        with alone():
+        with alone(), Undivided():
             if bool(self._lent.item()) != lent:
                 self._run("swap")
 
@@ -210,7 +211,7 @@ class EMA(NotCopied):
         check_entries("EMA", state, {"steps", *own})
         restore = load_arrays("EMA", own, state)
         steps = checks.whole("EMA.load_state_dict", "steps", one(state["steps"]), 0)
-        with alone():  # the next update is of all of it
+        with alone(), Undivided():  # the next update is of all of it
             self._at_home("load_state_dict")
             self.steps = steps
             restore()

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
+from ..backend.buffers import last_write
 from ..backend.device import alone
+from ..backend.scopes import Undivided
 from ..errors import GradientError
 from ..graph import grad_of
 from ..tensors import Tensor
@@ -107,16 +109,25 @@ class Optimizer(OptimizerBase):
                 f"{self._who}.updating: parameters were frozen or unfrozen since recorded_update(),"
                 " or a group's weight decay came or went; record the update and its graph anew"
             )
-        with alone():  # other threads see a whole step, or none
-            before, self.lr = self.lr, new_lr
-            self.steps += 1
+        with alone(), Undivided(), self._counted(new_lr):  # a whole step, or none
             self._set_hyper(1.0)
-            try:
-                yield
-            except BaseException:
-                self.lr = before
-                self.steps -= 1
-                raise
+            yield
+
+    @contextmanager
+    def _counted(self, lr: float) -> Iterator[None]:
+        """Count a step with a rate, unless an error ends it before a parameter is written."""
+        before, written = (self.steps, self.lr), self._written()
+        self.steps, self.lr = self.steps + 1, lr
+        try:
+            yield
+        except BaseException:
+            if self._written() == written:
+                self.steps, self.lr = before
+            raise
+
+    def _written(self) -> int:
+        """The number of the last write into a parameter."""
+        return last_write(param.buffer for param in self.params)
 
     def step(
         self, lr: float | None = None, clip: float | None = None, grad_scale: float = 1.0
@@ -169,22 +180,17 @@ class Optimizer(OptimizerBase):
         # Not only where it clips, or two graphs would want memory to work in.
         multiplies = (clip is not None or grad_scale != 1.0) and not self._folds
         graph = self._update(multiplies, kinds) if self._own_trained() and lags else None
-        steps, before = self.steps, self.lr
-        try:
-            self.steps, self.lr = steps + 1, new_lr
+        rounded = nullcontext() if self.rounded is None else self.rounded.updating(self.steps + 1)
+        with Undivided(), rounded, self._counted(new_lr):
             if multiplies:
                 self._factor.copy_(np.full((1,), factor, np.float32))
             self._set_hyper(factor, lags)
-        except BaseException:  # Ctrl-C: a step that nothing computes is not counted
-            self.steps, self.lr = steps, before
-            raise
-        with nullcontext() if self.rounded is None else self.rounded.updating(self.steps):
             if graph is not None:
                 graph.run()
-        if kinds is not None:
-            self._skipped = [
-                skipped + (kind < 0) for skipped, kind in zip(self._skipped, kinds, strict=True)
-            ]
+            if kinds is not None:
+                self._skipped = [
+                    skipped + (kind < 0) for skipped, kind in zip(self._skipped, kinds, strict=True)
+                ]
         return norm
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -314,7 +320,7 @@ class Optimizer(OptimizerBase):
         restore = load_arrays(self._who, own, state)
         steps, lr = read_steps(self._who, state)
         skipped = read_skipped(self._who, state, len(self.params), steps)
-        with alone():  # a training takes its next step with all of it
+        with alone(), Undivided():  # a training takes its next step with all of it
             self.steps, self.lr, self._skipped = steps, lr, skipped
             restore()
             if self.rounded is not None:

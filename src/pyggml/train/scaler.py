@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import checks
 from ..backend.device import alone
+from ..backend.scopes import Undivided
 
 __all__ = ["GradScaler"]
 
@@ -88,7 +89,7 @@ class GradScaler:
             Whether a smaller factor may help: False when an overflow came at `min_scale`.
         """
         overflow = checks.flag("GradScaler.update", "overflow", overflow)
-        with alone():  # other threads see a whole update, or none
+        with alone(), Undivided():  # other threads, and handlers, see a whole update, or none
             at_end = overflow and self.scale <= self.min_scale
             self.good_steps = 0 if overflow else self.good_steps + 1
             if overflow:
@@ -130,7 +131,7 @@ class GradScaler:
                 raise ValueError(
                     f"GradScaler.load_state_dict: {name} must be an integer >= 0; got {value!r}"
                 )
-        with alone():
+        with alone(), Undivided():
             self.scale = float(scale or 0)
             self.good_steps, self.skipped = state["good_steps"], state["skipped"]
 

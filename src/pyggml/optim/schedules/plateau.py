@@ -9,6 +9,7 @@ from typing import Any
 
 from ... import checks
 from ...backend.device import alone
+from ...backend.scopes import Undivided
 from .adaptive import is_adaptive, update_schedule
 from .curves import Schedule, constant
 
@@ -95,7 +96,7 @@ class ReduceOnPlateau:
             TypeError: the metric is no number.
         """
         metric = checks.number("ReduceOnPlateau.update", "metric", metric, finite=False)
-        with alone():  # other threads see a whole update, or none
+        with alone(), Undivided():  # other threads, and handlers, see a whole update, or none
             inner = update_schedule(self._schedule, metric, step)
             if self._is_better(metric):
                 self.best = metric

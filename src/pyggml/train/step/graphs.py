@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -192,6 +193,7 @@ class StepGraphs:
             scale: the number.
         """
         if scale != self._scale_value:
+            self._scale_value = math.nan  # while it is written
             self._scale.copy_(np.float32(scale))
             self._scale_value = scale
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 
 from ...backend.device import alone
+from ...backend.scopes import Undivided
 from ...checks import number
 from ...data import IGNORE_INDEX
 from ...graph import LossError
@@ -109,7 +110,8 @@ class TrainStep(StepGradients):
         batches = [self.check(batch) for batch in check_batches(batches)]
         if self._fused:
             check_alone(batches)
-        with alone():  # other threads compute with the weights of whole steps
+        # Other threads compute with the weights of whole steps, and no signal divides an update.
+        with alone(), Undivided(later=True):
             return self._step(batches, lr)
 
     def _step(self, batches: Sequence[Batch], lr: float | None) -> StepResult:
