@@ -7,10 +7,13 @@ import logging
 import time
 from collections import deque
 from contextlib import suppress
+from itertools import repeat
+from typing import Any
 
 import numpy as np
 
 from ..backend.device import alone
+from ..backend.scopes import Undivided
 from ..checks import number
 from ..data.loader import endless
 from ..distributed.pace import Pace
@@ -23,7 +26,6 @@ from .diagnose import TrainingError, explain
 from .evaluation.evaluator import Evaluator
 from .finite import NonFiniteError
 from .interrupt import InterruptGuard
-from .losses import count_targets
 from .metrics import StepMetrics
 from .metrics.efficiency import Utilization, memory_in_use
 from .result import StepResult
@@ -80,12 +82,15 @@ class Loop:
         self.loss: float | None = None
         self._run, self._evaluator, self._checkpoints = run, evaluator, checkpoints
         self._utilization, self._guard = utilization, guard
-        self._batches = endless(run.loader)
+        self._whole = checkpoints.whole
+        self._whole.enter()
+        # Batches without a state go on where they are; an error ends a generator for good.
+        if self._whole.position or getattr(run.batches, "gi_frame", run.batches) is None:
+            run.batches = endless(run.loader)
         self._group = run.group
         self._pace = Pace(run.group)
         self._cores = BusyCores(run.device)
         self._recent: deque[tuple[float, int]] = deque(maxlen=_SPEED_STEPS)
-        checkpoints.position = checkpoints.loader_state()
         options = run.options
         self._eval_every = interval(options.eval_every, run.total_steps, 10, options.sync_every)
         self._save_every = interval(options.save_every, run.total_steps, 5, options.sync_every)
@@ -103,11 +108,15 @@ class Loop:
                 self._one_step()
                 self._after_step()
             self._keep_last()
-        except Exception as error:
-            self._rescue(error)
+            self._whole.leave()
+        except BaseException as error:
+            try:
+                self._whole.leave()
+            finally:
+                if isinstance(error, Exception):
+                    self._rescue(error)
             raise
         finally:
-            self._checkpoints.position = None
             self._cores.close()
 
     def _must_stop(self) -> bool:
@@ -124,29 +133,22 @@ class Loop:
         if self._group.size > 1:
             self._group.doing = f"step {run.step + 1}, last checkpoint {self._checkpoints.last}"
         lr = number("Trainer", "the rate of schedule", run.schedule(run.step), 0)
-        self._checkpoints.position = self._checkpoints.loader_state()
-        before = run.step
-        step.runs = before * run.options.accumulate
+        step.runs = run.step * run.options.accumulate
         scale = None if run.scaler is None else run.scaler.scale
-        batches: list[Batch] = []
+        batches = self._next_batches()
+        waited, position = time.perf_counter() - began, self._whole.loader_state()
         try:
-            batches = self._next_batches()
-            waited = time.perf_counter() - began
             # Other threads see all that a checkpoint has of a step, or none of it.
             with alone(), self._checkpoints.changing():
-                result = self._update(batches, lr)
+                result = self._update(batches, lr, position)
                 took, computed = time.perf_counter() - began, time.process_time() - used
                 self.loss = result.loss
-                self._end_round(took, result)
+                self._end_round(took, result, position)
                 whole = time.perf_counter() - began
                 run.elapsed_s += whole
-        except BaseException as error:
-            if run.step == before:
-                self._go_back(batches)
-            if isinstance(error, NonFiniteError):
-                reason = explain(run, error, batches, self._checkpoints.last)
-                raise TrainingError(reason) from error
-            raise
+        except NonFiniteError as error:
+            reason = explain(run, error, batches, self._checkpoints.last)
+            raise TrainingError(reason) from error
         size = sum(int(np.size(batch[0])) for batch in batches)
         self._cores.note(took - waited, computed, size)
         self._recent.append((whole, result.tokens))
@@ -167,36 +169,23 @@ class Loop:
         )
         run.tell("on_step", metrics)
 
-    def _update(self, batches: list[Batch], lr: float) -> StepResult:
-        """Compute a step, and count it; also one that an error or Ctrl-C ends after the update."""
-        run, updates = self._run, self._run.optimizer.steps
-        try:
+    def _update(self, batches: list[Batch], lr: float, position: dict[str, Any]) -> StepResult:
+        """Compute a step, and count it; no signal divides what changes the run."""
+        run = self._run
+        with Undivided(later=True):
+            self._whole.begin()
             result = run.train_step(batches, lr)
-            if run.ema is not None and not result.skipped:
-                run.ema.update()
-        except BaseException:
-            if run.optimizer.steps > updates:
-                self._count(sum(map(count_targets, batches)))
-            raise
-        self._count(result.tokens)
+            with Undivided():
+                if run.ema is not None and not result.skipped:
+                    run.ema.update()
+                run.step += 1
+                run.tokens += result.tokens
+                run.drawn = []
+                if run.local is None or run.is_apart:
+                    self._whole.end(position)
         return result
 
-    def _count(self, tokens: int) -> None:
-        """Count a step."""
-        self._run.step += 1
-        self._run.tokens += tokens
-        self._checkpoints.position = self._checkpoints.loader_state()
-
-    def _go_back(self, batches: list[Batch]) -> None:
-        """Leave the run at its last step, from which the next fit() goes on."""
-        run, position = self._run, self._checkpoints.position
-        if position:
-            run.loader.load_state_dict(position)
-            run.drawn = []
-        else:  # a state costs a checksum of the data, which a run without checkpoints does not need
-            run.drawn = batches or run.drawn
-
-    def _end_round(self, took: float, result: StepResult) -> None:
+    def _end_round(self, took: float, result: StepResult, position: dict[str, Any]) -> None:
         """Average the ranks' weights where it is time, and compare the ranks' speed."""
         run, options = self._run, self._run.options
         self._round_s += took
@@ -209,24 +198,25 @@ class Loop:
             tokens, loss, counted = run.local.sync(own, loss, result.tokens)
             run.tokens += round(tokens) - own
             self.loss = loss / counted if counted else result.loss
+            self._whole.end(position)
         self._pace.note(self._round_s / max(1, options.sync_every))
         self._round_s, self._round_tokens = 0.0, 0
 
     def _next_batches(self) -> list[Batch]:
         """Draw the batches of a step."""
-        batches, self._run.drawn = self._run.drawn, []
-        try:
-            while len(batches) < self._run.options.accumulate:
-                batches.append(next(self._batches))
-        except StopIteration:
+        run = self._run
+        self._whole.draw()
+        # Of C: each batch is kept as soon as it is drawn.
+        left = run.options.accumulate - len(run.drawn)
+        assert run.batches is not None
+        run.drawn.extend(map(next, repeat(run.batches, left)))
+        if len(run.drawn) < run.options.accumulate:
+            run.batches = None
             raise TrainingError(
-                f"train: the loader ended after step {self._run.step} of {self._run.total_steps}; "
+                f"train: the loader ended after step {run.step} of {run.total_steps}; "
                 "it must go on without an end, as those of pyggml.data do"
-            ) from None
-        except BaseException:
-            self._run.drawn = batches
-            raise
-        return batches
+            )
+        return list(run.drawn)
 
     def _after_step(self, resumed: bool = False) -> None:
         """Evaluate and save when it is time; a resumed step that owes nothing is left alone."""
@@ -238,10 +228,11 @@ class Loop:
         if owed and not self._is_stopping():
             done = self._evaluator.evaluate(self._must_stop)
             if done is not None:
-                with alone():  # a checkpoint has all of it, or none
-                    run.evaluated = run.step
+                # A checkpoint has all of it, or none.
+                with alone(), self._checkpoints.changing(), Undivided():
                     update_schedule(run.schedule, done.loss, run.step)
                     run.lowest.wait(run.step)
+                    run.evaluated = run.step
         if checkpoints.directory is None:
             return
         due = self._save_every and run.step % self._save_every == 0
@@ -264,6 +255,12 @@ class Loop:
         if not self._group.is_first or run.is_apart:
             return  # rank 0 does, if all ranks came here; the others would wait for it
         if isinstance(error, _HOPELESS) or isinstance(error.__cause__, NonFiniteError):
+            return
+        if not self._whole.is_whole:
+            _log.warning(
+                "train: %s ended step %d in the middle: no checkpoint was written; the last is %s",
+                type(error).__name__, run.step + 1, checkpoints.last,
+            )  # fmt: skip
             return
         # What is wrong with the disk or the device may be wrong with this, too; and a state that
         # ranks divide cannot be written by one of them.

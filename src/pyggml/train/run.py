@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -105,6 +105,7 @@ class Run(NotCopied):
         ema: running average of the weights, or None.
         device: device of the model.
         history: steps and evaluations as a table.
+        batches: gives the loader's batches without an end; None before the first training.
         drawn: batches of the loader that no step was made of yet.
         group: the ranks.
         local: averages the ranks' weights where each takes steps by itself, or None.
@@ -137,6 +138,7 @@ class Run(NotCopied):
         self.shards = Shards(self.group, optimizer, train_step.exchange)
         self.history = History()
         self.recipe: dict[str, Any] | None = None
+        self.batches: Iterator[Any] | None = None
         self.drawn: list[Any] = []
         self.step = self.tokens = 0
         self.elapsed_s = 0.0

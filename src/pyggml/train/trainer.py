@@ -329,7 +329,8 @@ class Trainer(Run):
                 in a folder that holds another's.
             MetricsError: the file of a `MetricsWriter` could not be written.
             ValueError: a validation set cannot be evaluated; nothing was trained.
-            RuntimeError: the interpreter exits, or another thread is in `fit` or `resume`.
+            RuntimeError: the interpreter exits; another thread is in `fit` or `resume`; or an error
+                has left a part of a step, from which `resume` goes back to a checkpoint.
 
         Warns:
             UserWarning: an earlier `fit()` took the last step, so that none is left.
@@ -367,6 +368,7 @@ class Trainer(Run):
 
     def _fit(self) -> FitResult:
         """Train, and tell the callbacks."""
+        self._checkpoints.whole.need("fit")
         if self._has_ended and self.is_done:
             warn_of_no_steps(self.step, self.total_steps)
         if self.memory is None and self._planner.must_fit:
@@ -446,8 +448,8 @@ class Trainer(Run):
             ValueError: the trainer keeps no checkpoints.
             CheckpointError: it could not be written; the earlier ones are whole.
             RuntimeError: several ranks train in another thread, or an evaluation has lent the
-                model its averaged weights there; or a signal's handler, such as `on_interrupt`,
-                calls it in the middle of a step or of a save.
+                model its averaged weights there; a signal's handler, such as `on_interrupt`, calls
+                it in the middle of a step or of a save; or an error has left a part of a step.
         """
         self._need_ranks("save")
         return self._checkpoints.save()

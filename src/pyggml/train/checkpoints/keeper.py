@@ -6,12 +6,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ...backend.device import alone
+from ...backend.scopes import Scope, Scopes
 from ..run import Run
 from .best import bring_best, keep_best
 from .checkpoint import load_checkpoint, save_checkpoint
@@ -19,6 +18,7 @@ from .folders import BEST, clear_ahead, latest_checkpoint, make_folder, read_bes
 from .manifest import is_whole
 from .restore import optimizer_state, rank_state, restore, state_of
 from .state import TrainState
+from .whole import WholeSteps
 
 __all__ = ["Checkpoints"]
 
@@ -36,31 +36,25 @@ class Checkpoints:
         directory: the folder.
         last: the last checkpoint written or resumed from, or None.
         best: the checkpoint of the lowest validation loss, or None.
-        position: the loader's state after the last whole step of a training that goes on, whose
-            loader may be ahead; None where the loader is.
+        whole: the place of the last whole step.
     """
 
     def __init__(self, run: Run, directory: Path | None):
         self.directory = directory
         self.last: Path | None = None
         self.best: Path | None = None
-        self.position: dict[str, Any] | None = None
+        self.whole = WholeSteps(run, directory is not None)
         self._run, self._saved = run, (-1, 0)
         self._files = threading.Lock()
-        self._here = threading.local()
+        self._here = Scopes()
 
-    @contextmanager
-    def changing(self) -> Iterator[None]:
+    def changing(self) -> Scope:
         """Refuse a save of this thread inside the block, as from the handler of a signal."""
-        self._here.changing = True
-        try:
-            yield
-        finally:
-            self._here.changing = False
+        return Scope(self._here, True)
 
     def _need_rest(self, method: str) -> None:
         """Raise in the middle of a step or of another save of this thread."""
-        if getattr(self._here, "changing", False):
+        if self._here.entries:
             raise RuntimeError(
                 f"Trainer.{method}: the handler of a signal came in the middle of a step, or of a"
                 " save, which must end first: return from it; fit() writes a checkpoint when a"
@@ -76,11 +70,6 @@ class Checkpoints:
     def _done(self) -> tuple[int, int]:
         """The steps of the run, and the step of its last evaluation."""
         return self._run.step, self._run.evaluated or 0
-
-    def loader_state(self) -> dict[str, Any]:
-        """Return the loader's state for a checkpoint, or an empty one."""
-        state: dict[str, Any] = {} if self.directory is None else self._run.loader.state_dict()
-        return state
 
     def begin(self) -> None:
         """Make the folder, and put checkpoints aside that are ahead of the run.
@@ -123,6 +112,7 @@ class Checkpoints:
         folder, run = self._folder("save"), self._run
         with self.changing():
             with alone():  # between two steps of a training in another thread
+                self.whole.need("save")
                 done, contents = self._done, self._contents()
             with self._files:  # whoever holds it computes nothing, so that none waits for `alone`
                 if self.last is not None and self._saved > done:
@@ -139,7 +129,8 @@ class Checkpoints:
 
     def _state(self) -> TrainState:
         """Return where the run stands."""
-        loader = self.loader_state() if self.position is None else self.position
+        position = self.whole.position
+        loader = self.whole.loader_state() if position is None else position
         return state_of(self._run, loader)
 
     def save_best(self) -> None:
@@ -224,7 +215,8 @@ class Checkpoints:
             if path is None:
                 return 0
         restore(self._run, load_checkpoint(path))
-        self.last, self._saved, self.position = path, self._done, None
+        self.whole.forget()
+        self.last, self._saved = path, self._done
         if self.directory is not None:
             self.find_best()
         return self._run.step

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ...backend.device import alone
+from ...backend.scopes import Undivided
 from ...errors import FormatError
 from ...nn import Module
 from ...nn.lora import adapters_of
@@ -134,26 +136,27 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
         parts.append(("optimizer.safetensors: outer", run.local, outer))
     undo: list[Callable[[], None]] = []
     ema = run.ema
-    try:
-        for what, part, values in parts:
-            undo.append(_undo(part))
-            _load(where / what, part, values)
-        if ema is not None and average is None:
-            # A run that keeps an average from now on begins with the weights as they are.
-            ema = EMA(run.model, ema.decay)
-        _load(where / "optimizer.safetensors", run.shards, optimizer)
-    except BaseException:
-        for put_back in reversed(undo):
-            put_back()
-        raise
-    run.ema = ema
-    if run.local is not None:
-        run.local.apart = apart
-    random_generator().bit_generator.state = generator
-    run.step, run.tokens, run.elapsed_s = state.step, state.tokens, state.elapsed_s
-    run.drawn = []
-    run.lowest.record = state.best
-    run.evaluated = state.evaluated
+    with alone(), Undivided():  # other threads, and handlers of signals, see all of it, or none
+        try:
+            for what, part, values in parts:
+                undo.append(_undo(part))
+                _load(where / what, part, values)
+            if ema is not None and average is None:
+                # A run that keeps an average from now on begins with the weights as they are.
+                ema = EMA(run.model, ema.decay)
+            _load(where / "optimizer.safetensors", run.shards, optimizer)
+        except BaseException:
+            for put_back in reversed(undo):
+                put_back()
+            raise
+        run.ema = ema
+        if run.local is not None:
+            run.local.apart = apart
+        random_generator().bit_generator.state = generator
+        run.step, run.tokens, run.elapsed_s = state.step, state.tokens, state.elapsed_s
+        run.drawn, run.batches = [], None
+        run.lowest.record = state.best
+        run.evaluated = state.evaluated
 
 
 def _load(where: Path, part: Any, state: Any) -> None:

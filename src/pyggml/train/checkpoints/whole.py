@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: MIT
+"""Whole steps: where a run goes back to, and whether an error has left a part of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...backend.buffers import Buffer, last_write
+from ...tensors.random import random_generator
+from ..run import Run
+
+__all__ = ["WholeSteps"]
+
+
+class WholeSteps:
+    """The place of the last whole step of a run.
+
+    An error may come anywhere in a step. Before the step has changed anything, the run goes back,
+    and the step's batches come again. After a part of a step neither a checkpoint nor the next step
+    would be right: the run then refuses both.
+
+    Args:
+        run: the run.
+        saves: whether a state of the loader is needed, also of one that has none.
+
+    Attributes:
+        position: the loader's state after the last whole step of a training that goes on, or that
+            an error ended; None where the loader is. It is empty for a loader without a state.
+    """
+
+    def __init__(self, run: Run, saves: bool):
+        self.position: dict[str, Any] | None = None
+        self._run = run
+        loader = run.loader
+        methods = [getattr(loader, name, None) for name in ("state_dict", "load_state_dict")]
+        self._has_state = saves or all(map(callable, methods))
+        self._memory: list[Buffer] = []
+        self._generator: Mapping[str, Any] | None = None  # while the loader may be ahead
+        self._noted: tuple[Any, ...] | None = None  # while a step changes the run
+
+    def loader_state(self) -> dict[str, Any]:
+        """Return the loader's state, or an empty one where it has none."""
+        return dict(self._run.loader.state_dict()) if self._has_state else {}
+
+    def enter(self) -> None:
+        """Begin a training at the last whole step."""
+        self.leave()  # again, where a signal has ended it
+        model = self._run.model
+        tensors = [*model.parameters(), *getattr(model, "buffers", list)()]
+        self._memory = list({id(t.buffer): t.buffer for t in tensors}.values())
+        self.position = self.loader_state()
+
+    def leave(self) -> None:
+        """End a training at the last whole step, unless an error has left a part of the next."""
+        if not self.is_whole:
+            return
+        if self._generator is not None:
+            if self.position:
+                self._run.drawn = []
+                self._run.loader.load_state_dict(self.position)
+            random_generator().bit_generator.state = self._generator
+        self.forget()
+
+    def draw(self) -> None:
+        """Tell that the loader may be ahead from now on."""
+        self._generator = random_generator().bit_generator.state
+
+    def begin(self) -> None:
+        """Tell that a step changes the run from now on."""
+        self._noted = self._now()
+
+    def end(self, position: dict[str, Any]) -> None:
+        """Tell that a step is whole.
+
+        Args:
+            position: state of the loader after its batches.
+        """
+        self.position, self._generator, self._noted = position, None, None
+
+    @property
+    def is_whole(self) -> bool:
+        """True unless an error has left a part of a step."""
+        return self._noted is None or self._noted == self._now()
+
+    def need(self, method: str) -> None:
+        """Raise where an error has left a part of a step.
+
+        Args:
+            method: the trainer's, for the message.
+
+        Raises:
+            RuntimeError: it has.
+        """
+        if not self.is_whole:
+            raise RuntimeError(
+                f"Trainer.{method}: the run must be at the end of a step; an error ended step"
+                f" {self._run.step + 1} when a part of the run had changed: resume() goes back to"
+                " the last checkpoint; another Trainer of the model trains on from its weights as"
+                " they are"
+            )
+
+    def forget(self) -> None:
+        """Tell that the run is at a whole step, and the loader there."""
+        self.position = self._generator = self._noted = None
+
+    def _now(self) -> tuple[Any, ...]:
+        """Return the numbers that a step changes."""
+        run = self._run
+        scaler = {} if run.scaler is None else run.scaler.state_dict()
+        ema = 0 if run.ema is None else run.ema.steps
+        return last_write(self._memory), run.step, run.optimizer.steps, ema, *scaler.values()

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: MIT
+"""After an error a run is at the end of a step, or says that it is not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml import data, nn, optim, train
+
+from .tiny import SEQ_LEN, VOCAB, make_model, make_trainer, same, tokens
+
+PART = r"the run must be at the end of a step; an error ended step 6 when a part of the run had"
+
+
+def once(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch, at: int, after: bool) -> None:
+    """Let the `at`-th call of a method raise, before it does anything or after."""
+    inner, left = getattr(owner, name), [at]
+
+    def call(*given: Any, **options: Any) -> Any:
+        left[0] -= 1
+        if not left[0] and not after:
+            raise ValueError("once")
+        result = inner(*given, **options)
+        if not left[0]:
+            raise ValueError("once")
+        return result
+
+    monkeypatch.setattr(owner, name, call)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_part_of_a_step_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any, after: bool
+) -> None:
+    """The weights have the step, the average has not, or nobody has counted it."""
+    options: dict[str, Any] = {"ema": 0.9, "eval_every": 0}
+    whole = make_trainer(**options)
+    whole.fit()
+    once(optim.EMA, "update", monkeypatch, 6, after)
+    trainer = make_trainer(tmp_path, save_every=4, **options)
+    with pytest.raises(ValueError, match="once"), caplog.at_level(logging.WARNING):
+        trainer.fit()
+    last = tmp_path / "checkpoints" / "step-000004"
+    assert f"ended step 6 in the middle: no checkpoint was written; the last is {last}" in (
+        caplog.text
+    )
+    assert train.latest_checkpoint(last.parent) == last
+    for method in (trainer.save, trainer.fit):
+        with pytest.raises(RuntimeError, match=PART):
+            method()
+    assert trainer.resume() == 4
+    trainer.fit()
+    assert same(trainer.model.state_dict(), whole.model.state_dict())
+    assert same(trainer.ema.state_dict(), whole.ema.state_dict())
+
+
+def test_running_statistics_are_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of two batches has moved them; the second one raises."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((64, 4)).astype(np.float32), rng.integers(0, 3, 64)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    trainer = train.Trainer(
+        model, data.ArrayDataset(x, y), optimizer=optim.SGD(model, lr=0.1), batch_size=8, steps=9,
+        accumulate=2, seed=1,
+    )  # fmt: skip
+    once(train.TrainStep, "_run_one", monkeypatch, 12, after=False)
+    with pytest.raises(ValueError, match="once"):
+        trainer.fit(progress=False)
+    with pytest.raises(RuntimeError, match=PART):
+        trainer.fit(progress=False)
+    again = train.Trainer(
+        model, data.ArrayDataset(x, y), optimizer=optim.SGD(model, lr=0.1), batch_size=8, steps=1
+    )
+    assert again.fit(progress=False).step == 1
+
+
+def noisy(model: Any, x: pg.Tensor, y: pg.Tensor) -> pg.Tensor:
+    """A loss that draws numbers for each batch."""
+    logits = model(x)
+    return nn.functional.cross_entropy(logits + pg.randn_like(logits), y)
+
+
+def test_numbers_that_a_step_has_drawn_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make() -> train.Trainer:
+        model = make_model()
+        ids = data.TokenDataset(tokens(), SEQ_LEN)
+        return train.Trainer(
+            model, ids, optimizer=optim.AdamW(model), loss=noisy, steps=8, accumulate=3,
+            batch_size=2, seed=1,
+        )  # fmt: skip
+
+    pg.seed(5)
+    (whole := make()).fit(progress=False)
+    pg.seed(5)
+    trainer = make()
+    once(train.TrainStep, "_run_one", monkeypatch, 17, after=True)
+    with pytest.raises(ValueError, match="once"):
+        trainer.fit(progress=False)
+    assert trainer.step == 5
+    trainer.fit(progress=False)
+    assert same(trainer.model.state_dict(), whole.model.state_dict())
+
+
+def test_a_loss_that_is_not_finite_leaves_no_part() -> None:
+    """Also where one graph computes it and updates: it ends before it has written anything."""
+    model = make_model()
+    optimizer = optim.SGD(model, lr=0.1, fused_update=True)
+    ids = data.TokenDataset(tokens(), SEQ_LEN)
+    factor = pg.tensor([1.0])
+
+    def loss(model: Any, x: pg.Tensor, y: pg.Tensor) -> pg.Tensor:
+        return model.loss(x, y) * factor.sum()
+
+    trainer = train.Trainer(
+        model, ids, optimizer=optimizer, loss=loss, steps=9, batch_size=2, clip=0.0,
+        callbacks=[spoil := Spoil(factor)],
+    )  # fmt: skip
+    for _ in range(2):
+        with pytest.raises(train.TrainingError, match="loss must be finite"):
+            trainer.fit(progress=False)
+        assert trainer.step == optimizer.steps == 4
+    factor.copy_([1.0])
+    spoil.at = None
+    trainer.fit(progress=False)
+    assert trainer.step == optimizer.steps == 9
+
+
+class Spoil(train.Callback):
+    """Makes a factor of the loss infinite after a step."""
+
+    def __init__(self, factor: pg.Tensor):
+        self.factor, self.at = factor, 4
+
+    def on_step(self, trainer: Any, metrics: Any) -> None:
+        if metrics.step == self.at:
+            self.factor.copy_([np.inf])
+
+
+class Batches:
+    """Batches without a state, of which one raises or ends, once."""
+
+    batch_size = 2
+
+    def __init__(self, error: BaseException | None = None, at: int = 18):
+        self.error, self.at, self.number = error, at, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self.number == self.at and self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        self.number += 1
+        ids = np.random.default_rng(self.number).integers(0, VOCAB, (2, SEQ_LEN + 1))
+        return ids[:, :-1].astype(np.int32), ids[:, 1:].astype(np.int32)
+
+
+class Early(Batches):
+    """Batches with a state, which count a batch before they read it."""
+
+    def __next__(self) -> Any:
+        self.number += 1
+        if self.number == self.at and self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        self.number -= 1
+        return super().__next__()
+
+    def state_dict(self) -> dict[str, int]:
+        return {"number": self.number}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.number = state["number"]
+
+
+class Fail(train.Callback):
+    """Raises after a step, once."""
+
+    def __init__(self) -> None:
+        self.at = 5
+
+    def on_step(self, trainer: Any, metrics: Any) -> None:
+        if metrics.step == self.at:
+            self.at = 0
+            raise KeyboardInterrupt
+
+
+def fitted(batches: Any, *callbacks: train.Callback) -> train.Trainer:
+    """Train, again where an error ends it, to the end."""
+    model = make_model()
+    trainer = train.Trainer(
+        model, batches, optimizer=optim.AdamW(model), steps=9, accumulate=4,
+        callbacks=list(callbacks),
+    )  # fmt: skip
+    while trainer.step < 9:
+        try:
+            trainer.fit(progress=False)
+        except (OSError, KeyboardInterrupt, train.TrainingError):
+            assert trainer.step < 9
+    return trainer
+
+
+@pytest.mark.parametrize("kind", [Batches, Early])
+@pytest.mark.parametrize("error", [OSError("once"), KeyboardInterrupt(), StopIteration()])
+def test_batches_that_were_drawn_are_used(kind: Any, error: BaseException) -> None:
+    wanted = fitted(kind()).model.state_dict()
+    batches = kind(error)
+    assert same(fitted(batches).model.state_dict(), wanted)
+    assert batches.error is None
+
+
+def test_batches_without_a_state_go_on() -> None:
+    """As those of a list or a generator, when fit() is called again."""
+    batches = Batches()
+    given = [next(batches) for _ in range(40)]
+    wanted = fitted(Batches()).model.state_dict()
+    for each in (given, (batch for batch in given)):
+        assert same(fitted(each, Fail()).model.state_dict(), wanted)
