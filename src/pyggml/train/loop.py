@@ -85,7 +85,7 @@ class Loop:
         self._whole = checkpoints.whole
         self._whole.enter()
         # Batches without a state go on where they are; an error ends a generator for good.
-        if self._whole.position or getattr(run.batches, "gi_frame", run.batches) is None:
+        if self._whole.has_state or getattr(run.batches, "gi_frame", run.batches) is None:
             run.batches = endless(run.loader)
         self._group = run.group
         self._pace = Pace(run.group)
@@ -169,7 +169,7 @@ class Loop:
         )
         run.tell("on_step", metrics)
 
-    def _update(self, batches: list[Batch], lr: float, position: dict[str, Any]) -> StepResult:
+    def _update(self, batches: list[Batch], lr: float, position: Any) -> StepResult:
         """Compute a step, and count it; no signal divides what changes the run."""
         run = self._run
         with Undivided(later=True):
@@ -185,7 +185,7 @@ class Loop:
                     self._whole.end(position)
         return result
 
-    def _end_round(self, took: float, result: StepResult, position: dict[str, Any]) -> None:
+    def _end_round(self, took: float, result: StepResult, position: Any) -> None:
         """Average the ranks' weights where it is time, and compare the ranks' speed."""
         run, options = self._run, self._run.options
         self._round_s += took

@@ -214,9 +214,11 @@ class Checkpoints:
             path = latest_checkpoint(self._folder("resume"))
             if path is None:
                 return 0
-        restore(self._run, load_checkpoint(path))
-        self.whole.forget()
-        self.last, self._saved = path, self._done
+        checkpoint = load_checkpoint(path)
+        with alone():  # a save in another thread finds all of it, or none
+            restore(self._run, checkpoint)
+            self.whole.forget()
+            self.last, self._saved = path, self._done
         if self.directory is not None:
             self.find_best()
         return self._run.step

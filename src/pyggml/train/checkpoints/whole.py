@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,23 +26,24 @@ class WholeSteps:
         saves: whether a state of the loader is needed, also of one that has none.
 
     Attributes:
-        position: the loader's state after the last whole step of a training that goes on, or that
-            an error ended; None where the loader is. It is empty for a loader without a state.
+        has_state: whether the loader has one.
+        position: its state after the last whole step of a training that goes on, or that an error
+            ended; None where the loader is.
     """
 
     def __init__(self, run: Run, saves: bool):
-        self.position: dict[str, Any] | None = None
+        self.position: Any = None
         self._run = run
         loader = run.loader
         methods = [getattr(loader, name, None) for name in ("state_dict", "load_state_dict")]
-        self._has_state = saves or all(map(callable, methods))
+        self.has_state = saves or all(map(callable, methods))
         self._memory: list[Buffer] = []
         self._generator: Mapping[str, Any] | None = None  # while the loader may be ahead
         self._noted: tuple[Any, ...] | None = None  # while a step changes the run
 
-    def loader_state(self) -> dict[str, Any]:
-        """Return the loader's state, or an empty one where it has none."""
-        return dict(self._run.loader.state_dict()) if self._has_state else {}
+    def loader_state(self) -> Any:
+        """Return the loader's state, or None where it has none."""
+        return copy.copy(self._run.loader.state_dict()) if self.has_state else None
 
     def enter(self) -> None:
         """Begin a training at the last whole step."""
@@ -56,7 +58,7 @@ class WholeSteps:
         if not self.is_whole:
             return
         if self._generator is not None:
-            if self.position:
+            if self.has_state:
                 self._run.drawn = []
                 self._run.loader.load_state_dict(self.position)
             random_generator().bit_generator.state = self._generator
@@ -70,7 +72,7 @@ class WholeSteps:
         """Tell that a step changes the run from now on."""
         self._noted = self._now()
 
-    def end(self, position: dict[str, Any]) -> None:
+    def end(self, position: Any) -> None:
         """Tell that a step is whole.
 
         Args:
