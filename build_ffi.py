@@ -94,6 +94,8 @@ const char * pyggml_other_build(void);
 const char * pyggml_other_ggml(void);
 const char * pyggml_load_cpu(const char * path);
 const char * pyggml_load_backend(const char * path);
+void pyggml_enter_block(uint64_t handled);
+void pyggml_leave_block(void);
 #define PYGGML_PATCH_COUNT ...
 """
 
@@ -103,7 +105,8 @@ def cpu_calls(header: str) -> str:
     names = re.findall(r"^\s*GGML_BACKEND_API\b[^;(]*?\b(\w+)\s*\(", header, re.MULTILINE)
     every = " ".join(f"F({name})" for name in names)
     defines = "".join(f"#define {name} (*pyggml_cpu.{name})\n" for name in names)
-    return f'#define PYGGML_CPU_FUNCTIONS(F) {every}\n#include "cpu_table.h"\n{defines}'
+    included = '#include "cpu_table.h"\n#include "held_signals.h"\n'
+    return f"#define PYGGML_CPU_FUNCTIONS(F) {every}\n{included}{defines}"
 
 
 def main(cdef: Path, cpu_header: Path, target: Path) -> None:

@@ -19,7 +19,7 @@ from generated_page import ROOT, write_or_check
 
 import pyggml as pg
 from pyggml import ops
-from pyggml.backend.op_names import op_name
+from pyggml.backend.headers import op_name
 from pyggml.errors import BackendError, DTypeError
 from pyggml.graph.walk import walk
 from pyggml.tensors import Tensor

@@ -12,7 +12,7 @@ from types import FrameType
 
 import pytest
 
-from pyggml.backend.scopes import Undivided
+from pyggml.backend.undivided import Undivided
 
 FIRST, SECOND = signal.SIGINT, signal.SIGTERM
 

@@ -6,7 +6,7 @@ import pytest
 
 import pyggml as pg
 from pyggml import ops
-from pyggml.backend.op_names import op_name
+from pyggml.backend.headers import op_name
 from pyggml.graph import spare_memory
 from pyggml.graph.passes import recompute as passes
 from pyggml.models import GPT2, GPT2Config, Llama, LlamaConfig

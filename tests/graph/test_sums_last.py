@@ -9,7 +9,7 @@ import pytest
 import pyggml as pg
 from pyggml import ops
 from pyggml.backend.library import ffi, lib
-from pyggml.backend.op_names import op_name
+from pyggml.backend.headers import op_name
 from pyggml.graph import graph as graphs
 from pyggml.graph.passes import leaves
 

@@ -21,7 +21,8 @@ import pyggml as pg
 from pyggml import nn, optim
 from pyggml.backend.device import COMPUTE_LOCK
 from pyggml.backend.library import capture_log
-from pyggml.backend.scopes import Scope, Scopes, Undivided
+from pyggml.backend.scopes import Scope, Scopes
+from pyggml.backend.undivided import Undivided
 from pyggml.graph import observers
 from pyggml.nn.mode import in_mode
 from pyggml.tensors.autocast import rounding

@@ -1,13 +1,25 @@
 # SPDX-License-Identifier: MIT
-"""Headers of ggml tensors: their addresses, the operands of an op, the memory behind a view."""
+"""Headers of ggml tensors: addresses, names and operands of ops, the memory behind a view."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from .library import ffi, lib
 
-__all__ = ["MOVES", "Memory", "address", "memory_of", "operands", "own_header", "sources"]
+__all__ = [
+    "MOVES",
+    "Memory",
+    "address",
+    "memory_of",
+    "op_kind",
+    "op_name",
+    "operands",
+    "own_header",
+    "sources",
+    "unary_name",
+]
 
 # Ops that compute nothing: they name memory that another tensor has.
 MOVES = (
@@ -54,3 +66,23 @@ def own_header(ptr: Any) -> Any:
     while ptr.op in MOVES and ptr.buffer == ffi.NULL and ptr.src[0] != ffi.NULL:
         ptr = ptr.src[0]
     return ptr
+
+
+def op_name(ptr: Any) -> str:
+    """Return ggml's name of a node's op, such as MUL_MAT; of a unary one, such as GELU."""
+    return str(ffi.string(lib.ggml_op_desc(ptr)).decode())
+
+
+def op_kind(ptr: Any) -> str:
+    """Return the name of a node's entry in `enum ggml_op`, such as MUL_MAT or UNARY."""
+    return _name_of(ptr.op)
+
+
+@cache
+def _name_of(op: int) -> str:
+    return str(ffi.string(lib.ggml_op_name(op)).decode())
+
+
+def unary_name(ptr: Any) -> str:
+    """Return the name of a node's entry in `enum ggml_unary_op`, such as GELU."""
+    return str(ffi.string(lib.ggml_unary_op_name(lib.ggml_get_unary_op(ptr))).decode())

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..backend.headers import MOVES, address, operands
 from ..backend.library import ffi, lib
-from ..backend.op_names import op_name
+from ..backend.headers import op_name
 from ..backend.scopes import Scope
 from ..errors import AnomalyError
 from ..graph.observers import observe, read_floats

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..backend.headers import MOVES, address, operands
 from ..backend.library import ffi, lib
-from ..backend.op_names import op_name
+from ..backend.headers import op_name
 from ..backend.scopes import Scope, in_turn
 from ..checks import instance
 from ..graph.observers import MAKERS

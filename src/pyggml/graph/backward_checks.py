@@ -8,7 +8,7 @@ from typing import Any
 
 from ..backend.headers import memory_of
 from ..backend.library import ffi, lib
-from ..backend.op_names import op_kind, op_name, unary_name
+from ..backend.headers import op_kind, op_name, unary_name
 from ..errors import DTypeError, GradientError, ShapeError
 from ..tensors.gradient_stops import is_detached, stop_gradients, stopped_by
 from ..tensors.node import Node

@@ -14,7 +14,7 @@ from .. import checks, ops
 from ..backend.buffers import last_write
 from ..backend.device import alone
 from ..backend.not_copied import NotCopied
-from ..backend.scopes import Undivided
+from ..backend.undivided import Undivided
 from ..graph import Graph
 from ..tensors import Tensor, tensor, zeros_group
 from .groups import need_model

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..backend.buffers import last_write
 from ..backend.device import alone
-from ..backend.scopes import Undivided
+from ..backend.undivided import Undivided
 from ..errors import GradientError
 from ..graph import grad_of
 from ..tensors import Tensor

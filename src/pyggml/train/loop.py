@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..backend.device import alone
-from ..backend.scopes import Undivided
+from ..backend.undivided import Undivided
 from ..checks import number
 from ..data.loader import endless
 from ..distributed.pace import Pace

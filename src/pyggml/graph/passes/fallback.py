@@ -11,7 +11,7 @@ from ...backend.device import Device
 from ...backend.device import device as find_device
 from ...backend.headers import MOVES
 from ...backend.library import ffi, lib
-from ...backend.op_names import op_name
+from ...backend.headers import op_name
 from ...errors import BackendError
 from ..plan import Plan
 

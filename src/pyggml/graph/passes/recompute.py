@@ -8,7 +8,7 @@ from typing import Any
 
 from ...backend.headers import MOVES, address, own_header, sources
 from ...backend.library import ffi, lib
-from ...backend.op_names import op_name
+from ...backend.headers import op_name
 from ...checks import function, instance
 from ...tensors.node import Node, NodeTable, listen, listeners
 from ...tensors.tensor import Tensor

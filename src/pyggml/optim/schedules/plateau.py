@@ -9,7 +9,7 @@ from typing import Any
 
 from ... import checks
 from ...backend.device import alone
-from ...backend.scopes import Undivided
+from ...backend.undivided import Undivided
 from .adaptive import is_adaptive, update_schedule
 from .curves import Schedule, constant
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...backend.device import alone
 from ...backend.scopes import Scope, Scopes
+from ...backend.undivided import Undivided
 from ..run import Run
 from .best import bring_best, keep_best
 from .checkpoint import load_checkpoint, save_checkpoint
@@ -215,7 +216,7 @@ class Checkpoints:
             if path is None:
                 return 0
         checkpoint = load_checkpoint(path)
-        with alone():  # a save in another thread finds all of it, or none
+        with alone(), Undivided():  # other threads, and handlers, see all of it, or none
             restore(self._run, checkpoint)
             self.whole.forget()
             self.last, self._saved = path, self._done

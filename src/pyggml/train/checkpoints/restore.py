@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...backend.device import alone
-from ...backend.scopes import Undivided
+from ...backend.undivided import Undivided
 from ...errors import FormatError
 from ...nn import Module
 from ...nn.lora import adapters_of

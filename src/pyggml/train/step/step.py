@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 
 from ...backend.device import alone
-from ...backend.scopes import Undivided
+from ...backend.undivided import Undivided
 from ...checks import number
 from ...data import IGNORE_INDEX
 from ...graph import LossError
