@@ -10,6 +10,7 @@ import threading
 import time
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +23,7 @@ __all__ = ["Prefetch"]
 # How often the reader looks whether the thread is alive.
 _LOOK_S = 0.05
 
-# A batch, the state after it, and what was raised instead.
+# A batch, the state after it, and what was raised in its place.
 _Made = tuple[Any, Any, BaseException | None]
 _Queue = queue.SimpleQueue[_Made]
 
@@ -72,11 +73,22 @@ class Prefetch:
             )
         self.loader = loader
         self.wait_s = 0.0
-        self._state: dict[str, Any] = loader.state_dict()
+        # What was given out last, and its state: one call of C takes both from the thread.
+        self._last: deque[_Made] = deque([(None, loader.state_dict(), None)], maxlen=1)
         self._thread: _Thread | _NoThread | None = None
         self._end: weakref.finalize[..., Any] | None = None
         self._is_fresh = True  # as in Epochs
         self._newest: object = None
+
+    @property
+    def _state(self) -> dict[str, Any]:
+        """The state of the reader."""
+        state: dict[str, Any] = self._last[-1][1]
+        return state
+
+    def _stand(self) -> None:
+        """Let the reader stand where the loader does."""
+        self._last.append((None, self.loader.state_dict(), None))
 
     def __getattr__(self, name: str) -> Any:
         """Return another attribute of the loader, such as `batch_size`."""
@@ -99,7 +111,7 @@ class Prefetch:
             self.loader.load_state_dict(
                 {**self._state, "epoch": self._state["epoch"] + 1, "position": 0}
             )
-            self._state = self.loader.state_dict()
+            self._stand()
         self._is_fresh = False
         self._newest = walk = object()
         return self._walk(walk, self._state["epoch"], self._state["position"])
@@ -136,21 +148,22 @@ class Prefetch:
         if self._end is not None and not self._end.alive:
             self._rewind()  # the exit of the program has ended the thread
         if self._thread is None:
-            self._thread = _start(self.loader, self.depth)
+            self._thread = _start(self.loader, self.depth, self._state)
             # At the exit of the interpreter nothing can be finalized, and no thread starts.
             if isinstance(self._thread, _Thread):
                 self._end = weakref.finalize(self, self._thread.end)
         began = time.perf_counter()
         try:
-            batch, state, error = self._thread.get()
+            self._thread.get(self._last)
         finally:
             self.wait_s += time.perf_counter() - began
+        batch, state, error = self._last[-1]
+        self._last.append((None, state, None))  # nobody else keeps the batch
         if error is not None:
             self._rewind()
             if isinstance(error, _Done):
                 raise StopIteration
             raise error
-        self._state = state
         self._is_fresh = not state.get("position")
         return batch
 
@@ -175,7 +188,7 @@ class Prefetch:
         """
         self._rewind()
         self.loader.load_state_dict(state)
-        self._state = self.loader.state_dict()
+        self._stand()
         self._is_fresh, self._newest = True, None
 
     def close(self) -> None:
@@ -204,27 +217,32 @@ class _Thread:
     the lock of another one locked.
     """
 
-    def __init__(self, loader: Any, depth: int) -> None:
-        self._made = _Queue()
+    def __init__(self, loader: Any, depth: int, state: Any) -> None:
+        self._made, self._depth = _Queue(), depth
         # An order is for one more batch; None ends the thread.
         self._orders: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
         self._ended: list[bool] = []
-        for _ in range(depth):
-            self._orders.put(True)
         self._thread = threading.Thread(
             target=_run,
-            args=(loader, self._made, self._orders, self._ended),
+            args=(loader, state, self._made, self._orders, self._ended),
             name="pyggml-prefetch",
             daemon=True,
         )
+        self._order()
         start_thread(self._thread)
 
-    def get(self) -> _Made:
-        """Return the next batch, the state after it, and the error of the thread."""
-        self._orders.put(True)
+    def _order(self) -> None:
+        """Let as many batches be ready, or ordered, as there should be."""
+        for _ in range(self._depth - self._orders.qsize() - self._made.qsize()):
+            self._orders.put(True)
+
+    def get(self, last: deque[_Made]) -> None:
+        """Put the next batch, the state after it, and the error of the thread, into `last`."""
         while True:
+            self._order()
             with contextlib.suppress(queue.Empty):
-                return self._made.get(timeout=_LOOK_S)
+                last.extend(map(self._made.get, (True,), (_LOOK_S,)))
+                return self._order()
             if not self._thread.is_alive() and self._made.empty():
                 raise RuntimeError(
                     "Prefetch: the thread that makes batches is gone; was the process forked?"
@@ -245,15 +263,15 @@ class _NoThread:
     def __init__(self, loader: Any) -> None:
         self._loader = loader
 
-    def get(self) -> _Made:
-        """Return the next batch, the state after it, and the error that it raised."""
-        return _make(self._loader)
+    def get(self, last: deque[_Made]) -> None:
+        """Put the next batch, the state after it, and the error that it raised, into `last`."""
+        last.append(_make(self._loader, last[-1][1]))
 
 
-def _start(loader: Any, depth: int) -> _Thread | _NoThread:
+def _start(loader: Any, depth: int, state: Any) -> _Thread | _NoThread:
     """Start the thread; go without where the system has none left."""
     try:
-        return _Thread(loader, depth)
+        return _Thread(loader, depth, state)
     except RuntimeError as error:
         if not sys.is_finalizing():
             warnings.warn(
@@ -265,21 +283,27 @@ def _start(loader: Any, depth: int) -> _Thread | _NoThread:
         return _NoThread(loader)
 
 
-def _make(loader: Any) -> _Made:
-    """Return the next batch, the state after it, and what was raised instead."""
+def _make(loader: Any, state: Any) -> _Made:
+    """Return the next batch and the state after it, or the state before it and what was raised."""
     try:
         return next(loader), loader.state_dict(), None
     except StopIteration:
-        return None, None, _Done()
+        return None, state, _Done()
     except BaseException as problem:  # noqa: BLE001 - whatever it is, the step shall raise it
-        return None, None, problem
+        return None, state, problem
 
 
 def _run(
-    loader: Any, made: _Queue, orders: queue.SimpleQueue[bool | None], ended: list[bool]
+    loader: Any,
+    state: Any,
+    made: _Queue,
+    orders: queue.SimpleQueue[bool | None],
+    ended: list[bool],
 ) -> None:
     """Make the batches that are ordered, until told to end, or until something goes wrong."""
     while orders.get() and not ended:
-        made.put(result := _make(loader))
-        if result[2] is not None:
+        batch, state, error = _make(loader, state)
+        made.put((batch, state, error))
+        del batch  # the reader alone keeps it
+        if error is not None:
             return
