@@ -13,9 +13,8 @@ import pytest
 import pyggml as pg
 from pyggml import ops
 from pyggml.backend.device import Device
-from pyggml.backend.headers import address
+from pyggml.backend.headers import address, op_name
 from pyggml.backend.library import lib
-from pyggml.backend.headers import op_name
 from pyggml.graph import checkpoint, recompute
 
 Made = tuple[pg.Graph, pg.Tensor, dict[str, pg.Tensor]]  # a graph, its loss, gradients

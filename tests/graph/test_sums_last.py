@@ -8,8 +8,8 @@ import pytest
 
 import pyggml as pg
 from pyggml import ops
-from pyggml.backend.library import ffi, lib
 from pyggml.backend.headers import op_name
+from pyggml.backend.library import ffi, lib
 from pyggml.graph import graph as graphs
 from pyggml.graph.passes import leaves
 

@@ -6,6 +6,7 @@ The run goes on in the same process, or from the checkpoint that the error left,
 
 from __future__ import annotations
 
+import inspect
 import random
 import signal
 import sys
@@ -41,7 +42,8 @@ class Alarm(Exception):
 class Signals(train.Callback):
     """Signals where a function of the package begins or returns, after a number of them, once.
 
-    There Python looks for signals. It does not at the lines that begin and end a `with`.
+    There Python looks for signals. It does not at the lines that begin and end a `with`, nor at a
+    `yield`.
 
     Args:
         later: how many after a first step.
@@ -59,7 +61,8 @@ class Signals(train.Callback):
         if not file.startswith(PACKAGE):
             return None
         frame.f_trace_lines = False
-        if event in ("call", "return") and self.left > 0:
+        yields = event == "return" and frame.f_code.co_flags & inspect.CO_GENERATOR
+        if event in ("call", "return") and self.left > 0 and not yields:
             self.left -= 1
             if self.left == 0:
                 signal.raise_signal(signal.SIGUSR1)

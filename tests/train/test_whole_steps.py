@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -224,3 +225,89 @@ def test_batches_without_a_state_go_on() -> None:
     wanted = fitted(Batches()).model.state_dict()
     for each in (given, (batch for batch in given)):
         assert same(fitted(each, Fail()).model.state_dict(), wanted)
+
+
+class Alarm(BaseException):
+    """What the handler of a signal raises."""
+
+
+@pytest.fixture
+def _alarm() -> Iterator[None]:
+    def fail(signum: int, frame: Any) -> None:
+        raise Alarm
+
+    before = signal.signal(signal.SIGUSR1, fail)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+def signals(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """Let the `at`-th call of a method signal, after it has done its work."""
+    inner, left = getattr(owner, name), [at]
+
+    def call(*given: Any, **options: Any) -> Any:
+        result = inner(*given, **options)
+        left[0] -= 1
+        if not left[0]:
+            signal.raise_signal(signal.SIGUSR1)
+        return result
+
+    monkeypatch.setattr(owner, name, call)
+
+
+class Note(train.Callback):
+    """Notes the steps that it is told of."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def on_step(self, trainer: Any, metrics: Any) -> None:
+        self.steps.append(metrics.step)
+
+
+@pytest.mark.usefixtures("_alarm")
+@pytest.mark.parametrize("step", [4, 8])
+def test_what_follows_a_step_is_made_up_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """The callbacks hear of the step, and its checkpoint is written, by the next fit()."""
+    signals(optim.EMA, "update", monkeypatch, step)
+    note = Note()
+    trainer = make_trainer(tmp_path, [note], steps=8, save_every=4, eval_every=0, val=None, ema=0.9)
+    with pytest.raises(Alarm):
+        trainer.fit()
+    assert trainer.step == step
+    assert note.steps == list(range(1, step + 1))
+    trainer.fit()
+    assert note.steps == list(trainer.history["step"]) == list(range(1, 9))
+    found = [path.name for path in train.list_checkpoints(tmp_path / "checkpoints")]
+    assert found == ["step-000004", "step-000008"]
+
+
+def test_a_callback_that_raises_keeps_no_other_from_hearing() -> None:
+    first, last = Note(), Note()
+    trainer = make_trainer(None, [first, Fail(), last], steps=9)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit()
+    assert first.steps == last.steps == [1, 2, 3, 4, 5]
+    trainer.fit()
+    assert first.steps == last.steps == list(range(1, 10))
+
+
+@pytest.mark.usefixtures("_alarm")
+def test_a_run_goes_back_whole_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal while a checkpoint is restored finds all parts of the run at one step."""
+    options = {"steps": 8, "save_every": 2, "eval_every": 0, "keep": 9}
+    folder = tmp_path / "checkpoints"
+    trainer = make_trainer(tmp_path, **options)
+    trainer.fit()
+    signals(optim.AdamW, "load_state_dict", monkeypatch, 1)
+    with pytest.raises(Alarm):
+        trainer.resume(folder / "step-000004")
+    assert trainer.step == 4
+    assert trainer.last_checkpoint == folder / "step-000004"
+    trainer.fit()
+    assert trainer.last_checkpoint == folder / "step-000008"
+    assert [path.name for path in train.list_checkpoints(folder)] == [
+        f"step-00000{step}" for step in (2, 4, 6, 8)
+    ]

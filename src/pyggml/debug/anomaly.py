@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.headers import MOVES, address, operands
+from ..backend.headers import MOVES, address, op_name, operands
 from ..backend.library import ffi, lib
-from ..backend.headers import op_name
 from ..backend.scopes import Scope
 from ..errors import AnomalyError
 from ..graph.observers import observe, read_floats

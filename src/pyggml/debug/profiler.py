@@ -12,9 +12,8 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
-from ..backend.headers import MOVES, address, operands
+from ..backend.headers import MOVES, address, op_name, operands
 from ..backend.library import ffi, lib
-from ..backend.headers import op_name
 from ..backend.scopes import Scope, in_turn
 from ..checks import instance
 from ..graph.observers import MAKERS

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ..backend.headers import memory_of
+from ..backend.headers import memory_of, op_kind, op_name, unary_name
 from ..backend.library import ffi, lib
-from ..backend.headers import op_kind, op_name, unary_name
 from ..errors import DTypeError, GradientError, ShapeError
 from ..tensors.gradient_stops import is_detached, stop_gradients, stopped_by
 from ..tensors.node import Node

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import repeat
 from typing import Any
@@ -100,9 +101,11 @@ class Loop:
         """Train; after an error that left the weights intact, write a checkpoint first."""
         run = self._run
         try:
-            if run.step and run.evaluated != run.step:
-                self._after_step(resumed=True)  # a signal came before its evaluation
-            elif run.step == run.total_steps and self._evaluator.sets:
+            self._tell_step()  # a signal came before that, or before what follows a step
+            evaluated = run.evaluated
+            if run.step:
+                self._after_step(resumed=True)
+            if run.step == run.total_steps and evaluated == run.step and self._evaluator.sets:
                 self._evaluator.evaluate(self._must_stop)
             while not run.is_done and not self._is_stopping():
                 self._one_step()
@@ -111,6 +114,7 @@ class Loop:
             self._whole.leave()
         except BaseException as error:
             try:
+                self._tell_step()
                 self._whole.leave()
             finally:
                 if isinstance(error, Exception):
@@ -134,42 +138,61 @@ class Loop:
             self._group.doing = f"step {run.step + 1}, last checkpoint {self._checkpoints.last}"
         lr = number("Trainer", "the rate of schedule", run.schedule(run.step), 0)
         step.runs = run.step * run.options.accumulate
-        scale = None if run.scaler is None else run.scaler.scale
+        scale, elapsed_s = None if run.scaler is None else run.scaler.scale, run.elapsed_s
         batches = self._next_batches()
         waited, position = time.perf_counter() - began, self._whole.loader_state()
+        size = sum(int(np.size(batch[0])) for batch in batches)
+
+        def measure(result: StepResult, loss: float) -> None:
+            """Take the step's time, and what the callbacks are to be told of it."""
+            self.loss = loss
+            took = time.perf_counter() - began
+            run.elapsed_s = elapsed_s + took
+            recent = [*self._recent, (took, result.tokens)]
+            speed = sum(n for _, n in recent) / max(sum(t for t, _ in recent), 1e-9)
+            run.untold = StepMetrics(
+                run.step,
+                loss,
+                lr,
+                result.grad_norm,
+                run.tokens,
+                speed,
+                run.elapsed_s,
+                waited,
+                memory_in_use(run.device),
+                self._utilization.share(speed),
+                scale,
+                None if run.scaler is None else run.scaler.skipped,
+            )
+
         try:
             # Other threads see all that a checkpoint has of a step, or none of it.
             with alone(), self._checkpoints.changing():
-                result = self._update(batches, lr, position)
+                result = self._update(batches, lr, position, measure)
                 took, computed = time.perf_counter() - began, time.process_time() - used
-                self.loss = result.loss
-                self._end_round(took, result, position)
-                whole = time.perf_counter() - began
-                run.elapsed_s += whole
+                self._end_round(took, result, position, measure)
         except NonFiniteError as error:
             reason = explain(run, error, batches, self._checkpoints.last)
             raise TrainingError(reason) from error
-        size = sum(int(np.size(batch[0])) for batch in batches)
         self._cores.note(took - waited, computed, size)
-        self._recent.append((whole, result.tokens))
-        speed = sum(n for _, n in self._recent) / max(sum(t for t, _ in self._recent), 1e-9)
-        metrics = StepMetrics(
-            run.step,
-            self.loss,
-            lr,
-            result.grad_norm,
-            run.tokens,
-            speed,
-            run.elapsed_s,
-            waited,
-            memory_in_use(run.device),
-            self._utilization.share(speed),
-            scale,
-            None if run.scaler is None else run.scaler.skipped,
-        )
-        run.tell("on_step", metrics)
+        self._recent.append((run.elapsed_s - elapsed_s, result.tokens))
+        self._tell_step()
 
-    def _update(self, batches: list[Batch], lr: float, position: Any) -> StepResult:
+    def _tell_step(self) -> None:
+        """Tell the callbacks of the last step, unless they know."""
+        run, metrics = self._run, self._run.untold
+        run.untold = None
+        if metrics is not None:
+            self.loss = metrics.loss
+            run.tell("on_step", metrics)
+
+    def _update(
+        self,
+        batches: list[Batch],
+        lr: float,
+        position: Any,
+        measure: Callable[[StepResult, float], None],
+    ) -> StepResult:
         """Compute a step, and count it; no signal divides what changes the run."""
         run = self._run
         with Undivided(later=True):
@@ -181,11 +204,18 @@ class Loop:
                 run.step += 1
                 run.tokens += result.tokens
                 run.drawn = []
+                measure(result, result.loss)
                 if run.local is None or run.is_apart:
                     self._whole.end(position)
         return result
 
-    def _end_round(self, took: float, result: StepResult, position: Any) -> None:
+    def _end_round(
+        self,
+        took: float,
+        result: StepResult,
+        position: Any,
+        measure: Callable[[StepResult, float], None],
+    ) -> None:
         """Average the ranks' weights where it is time, and compare the ranks' speed."""
         run, options = self._run, self._run.options
         self._round_s += took
@@ -197,7 +227,7 @@ class Loop:
             loss = result.loss * result.tokens if result.tokens else 0.0
             tokens, loss, counted = run.local.sync(own, loss, result.tokens)
             run.tokens += round(tokens) - own
-            self.loss = loss / counted if counted else result.loss
+            measure(result, loss / counted if counted else result.loss)
             self._whole.end(position)
         self._pace.note(self._round_s / max(1, options.sync_every))
         self._round_s, self._round_tokens = 0.0, 0
@@ -219,12 +249,10 @@ class Loop:
         return list(run.drawn)
 
     def _after_step(self, resumed: bool = False) -> None:
-        """Evaluate and save when it is time; a resumed step that owes nothing is left alone."""
+        """Evaluate and save when it is time; a resumed step may have done either."""
         run, checkpoints = self._run, self._checkpoints
         due = self._eval_every and run.step % self._eval_every == 0
-        owed = bool(self._evaluator.sets and (run.is_done or due))
-        if resumed and not owed:
-            return
+        owed = bool(self._evaluator.sets and (run.is_done or due) and run.evaluated != run.step)
         if owed and not self._is_stopping():
             done = self._evaluator.evaluate(self._must_stop)
             if done is not None:
@@ -236,10 +264,15 @@ class Loop:
         if checkpoints.directory is None:
             return
         due = self._save_every and run.step % self._save_every == 0
-        if run.is_done or due or self._is_stopping():
+        if (run.is_done or due or self._is_stopping()) and not (resumed and self._is_saved()):
             checkpoints.save()
-        if run.is_best and run.options.value("keep_best"):
+        if run.is_best and run.options.value("keep_best") and (owed or not resumed):
             checkpoints.save_best()
+
+    def _is_saved(self) -> bool:
+        """Return whether rank 0 has saved the last step; all ranks ask at the same places."""
+        group = self._group
+        return not group.any(group.is_first and not self._checkpoints.is_saved)
 
     def _keep_last(self) -> None:
         """Save the last step when a signal came after the decision that it needs no checkpoint."""

@@ -16,6 +16,7 @@ from ..distributed.local import LocalSteps
 from ..optim import EMA
 from .callbacks import Callback, History
 from .exchange import Shards
+from .metrics import StepMetrics
 from .options import TrainerOptions
 from .scaler import GradScaler
 from .step import TrainStep
@@ -107,6 +108,7 @@ class Run(NotCopied):
         history: steps and evaluations as a table.
         batches: gives the loader's batches without an end; None before the first training.
         drawn: batches of the loader that no step was made of yet.
+        untold: metrics of a step that the callbacks were not told of yet.
         group: the ranks.
         local: averages the ranks' weights where each takes steps by itself, or None.
         shards: the optimizer's state, of which each rank may have a part.
@@ -140,6 +142,7 @@ class Run(NotCopied):
         self.recipe: dict[str, Any] | None = None
         self.batches: Iterator[Any] | None = None
         self.drawn: list[Any] = []
+        self.untold: StepMetrics | None = None
         self.step = self.tokens = 0
         self.elapsed_s = 0.0
         self.evaluated: int | None = None
@@ -208,7 +211,7 @@ class Run(NotCopied):
         return self.ema.lent()
 
     def tell(self, event: str, *details: Any) -> None:
-        """Call one method of every callback, on rank 0.
+        """Call one method of every callback, on rank 0; then raise the first error of one.
 
         Args:
             event: name of the method.
@@ -217,5 +220,11 @@ class Run(NotCopied):
         getattr(self.history, event)(self, *details)
         if not self.group.is_first:
             return
-        for callback in self.callbacks:
-            getattr(callback, event)(self, *details)
+        errors: list[BaseException] = []
+        for callback in [*self.callbacks]:
+            try:
+                getattr(callback, event)(self, *details)
+            except BaseException as error:  # noqa: BLE001 - the others are told first
+                errors.append(error)
+        if errors:
+            raise errors[0]

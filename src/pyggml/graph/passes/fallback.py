@@ -9,9 +9,8 @@ from typing import Any
 
 from ...backend.device import Device
 from ...backend.device import device as find_device
-from ...backend.headers import MOVES
+from ...backend.headers import MOVES, op_name
 from ...backend.library import ffi, lib
-from ...backend.headers import op_name
 from ...errors import BackendError
 from ..plan import Plan
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from ...backend.headers import MOVES, address, own_header, sources
+from ...backend.headers import MOVES, address, op_name, own_header, sources
 from ...backend.library import ffi, lib
-from ...backend.headers import op_name
 from ...checks import function, instance
 from ...tensors.node import Node, NodeTable, listen, listeners
 from ...tensors.tensor import Tensor

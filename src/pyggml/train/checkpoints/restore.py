@@ -154,7 +154,7 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
             run.local.apart = apart
         random_generator().bit_generator.state = generator
         run.step, run.tokens, run.elapsed_s = state.step, state.tokens, state.elapsed_s
-        run.drawn, run.batches = [], None
+        run.drawn, run.batches, run.untold = [], None, None
         run.lowest.record = state.best
         run.evaluated = state.evaluated
 
