@@ -96,6 +96,7 @@ const char * pyggml_load_cpu(const char * path);
 const char * pyggml_load_backend(const char * path);
 void pyggml_enter_block(uint64_t handled);
 void pyggml_leave_block(void);
+void pyggml_end_blocks(void);
 #define PYGGML_PATCH_COUNT ...
 """
 

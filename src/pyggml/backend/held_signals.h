@@ -13,6 +13,8 @@ static void pyggml_enter_block(uint64_t handled) {
 }
 static void pyggml_leave_block(void) {
 }
+static void pyggml_end_blocks(void) {
+}
 #else
 #include <signal.h>
 
@@ -71,25 +73,44 @@ static void pyggml_enter_block(uint64_t handled) {
     }
 }
 
-static void pyggml_leave_block(void) {
-    auto & s = pyggml_signals;
-    if (--s.depth > 0) {
-        return;
-    }
+// Put the handlers back, but for what the block itself has set; return the signals that waited.
+static uint64_t pyggml_put_back(void) {
+    auto &         s    = pyggml_signals;
     const uint64_t held = s.held;
     s.held = 0;
     for (int i = 0; i < PYGGML_SIGNALS; i++) {
         struct sigaction now;
-        // What the block itself has set stays.
         if (held >> i & 1 && sigaction(i + 1, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) &&
             now.sa_sigaction == pyggml_note) {
             sigaction(i + 1, &s.own[i], NULL);
         }
     }
+    return held;
+}
+
+// Leave a block; in a forked process the parent's blocks have ended.
+static void pyggml_leave_block(void) {
+    auto & s = pyggml_signals;
+    if (s.depth == 0 || --s.depth > 0) {
+        return;
+    }
+    const uint64_t held = pyggml_put_back();
     for (int i = 0; i < PYGGML_SIGNALS; i++) {
         if (held >> i & 1 && s.came[i]) {
             s.came[i] = 0;
             raise(i + 1);
+        }
+    }
+}
+
+// For a forked process: what came was meant for its parent.
+static void pyggml_end_blocks(void) {
+    auto &         s    = pyggml_signals;
+    const uint64_t held = pyggml_put_back();
+    s.depth = 0;
+    for (int i = 0; i < PYGGML_SIGNALS; i++) {
+        if (held >> i & 1) {
+            s.came[i] = 0;
         }
     }
 }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 # Of C; that of the module `signal` is Python around it.
@@ -58,6 +59,10 @@ class Undivided(Block):
     def ends(self) -> Callable[[], None]:
         """Return what leaves the block, if it was entered."""
         return in_turn(self._leaves)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lib.pyggml_end_blocks)
 
 
 def _handled() -> int:

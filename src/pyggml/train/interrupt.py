@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 
@@ -113,6 +114,13 @@ class InterruptGuard(Scope):
             # None: the handler was not set from Python and cannot be put back from here.
             self._previous[signum] = signal.SIG_DFL if handler is None else handler
 
+    @staticmethod
+    def forked() -> None:
+        """Let a forked process handle signals as outside of the block: it does not train."""
+        for signum in (int(signal.SIGINT), int(signal.SIGTERM), *_HANGUPS):
+            while isinstance(guard := getattr(getsignal(signum), "__self__", None), InterruptGuard):
+                set_handler(signum, guard._previous[signum])
+
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         if self.requested:
             if signum in _HANGUPS:
@@ -122,3 +130,7 @@ class InterruptGuard(Scope):
         self.signum = signum
         if self._on_request is not None:
             self._on_request(signum)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=InterruptGuard.forked)

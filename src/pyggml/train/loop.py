@@ -27,7 +27,7 @@ from .diagnose import TrainingError, explain
 from .evaluation.evaluator import Evaluator
 from .finite import NonFiniteError
 from .interrupt import InterruptGuard
-from .metrics import StepMetrics
+from .metrics import EvalMetrics, StepMetrics
 from .metrics.efficiency import Utilization, memory_in_use
 from .result import StepResult
 from .run import Run
@@ -101,7 +101,7 @@ class Loop:
         """Train; after an error that left the weights intact, write a checkpoint first."""
         run = self._run
         try:
-            self._tell_step()  # a signal came before that, or before what follows a step
+            run.tell_owed()  # a signal came before that, or before what follows a step
             evaluated = run.evaluated
             if run.step:
                 self._after_step(resumed=True)
@@ -114,8 +114,10 @@ class Loop:
             self._whole.leave()
         except BaseException as error:
             try:
-                self._tell_step()
-                self._whole.leave()
+                try:
+                    run.tell_owed()
+                finally:
+                    self._whole.leave()
             finally:
                 if isinstance(error, Exception):
                     self._rescue(error)
@@ -150,7 +152,8 @@ class Loop:
             run.elapsed_s = elapsed_s + took
             recent = [*self._recent, (took, result.tokens)]
             speed = sum(n for _, n in recent) / max(sum(t for t, _ in recent), 1e-9)
-            run.untold = StepMetrics(
+            run.untold.clear()  # of the same step, before its round
+            metrics = StepMetrics(
                 run.step,
                 loss,
                 lr,
@@ -164,6 +167,7 @@ class Loop:
                 scale,
                 None if run.scaler is None else run.scaler.skipped,
             )
+            run.owe("on_step", metrics)
 
         try:
             # Other threads see all that a checkpoint has of a step, or none of it.
@@ -176,15 +180,7 @@ class Loop:
             raise TrainingError(reason) from error
         self._cores.note(took - waited, computed, size)
         self._recent.append((run.elapsed_s - elapsed_s, result.tokens))
-        self._tell_step()
-
-    def _tell_step(self) -> None:
-        """Tell the callbacks of the last step, unless they know."""
-        run, metrics = self._run, self._run.untold
-        run.untold = None
-        if metrics is not None:
-            self.loss = metrics.loss
-            run.tell("on_step", metrics)
+        run.tell_owed()
 
     def _update(
         self,
@@ -254,13 +250,8 @@ class Loop:
         due = self._eval_every and run.step % self._eval_every == 0
         owed = bool(self._evaluator.sets and (run.is_done or due) and run.evaluated != run.step)
         if owed and not self._is_stopping():
-            done = self._evaluator.evaluate(self._must_stop)
-            if done is not None:
-                # A checkpoint has all of it, or none.
-                with alone(), self._checkpoints.changing(), Undivided():
-                    update_schedule(run.schedule, done.loss, run.step)
-                    run.lowest.wait(run.step)
-                    run.evaluated = run.step
+            self._evaluator.evaluate(self._must_stop, self._count_evaluation)
+            run.tell_owed()
         if checkpoints.directory is None:
             return
         due = self._save_every and run.step % self._save_every == 0
@@ -268,6 +259,16 @@ class Loop:
             checkpoints.save()
         if run.is_best and run.options.value("keep_best") and (owed or not resumed):
             checkpoints.save_best()
+
+    def _count_evaluation(self, found: list[EvalMetrics]) -> None:
+        """Let the run go on by an evaluation of its last step."""
+        run = self._run
+        with self._checkpoints.changing():
+            update_schedule(run.schedule, found[0].loss, run.step)
+            run.lowest.wait(run.step)
+            run.evaluated = run.step
+            for metrics in found:
+                run.owe("on_evaluation", metrics)
 
     def _is_saved(self) -> bool:
         """Return whether rank 0 has saved the last step; all ranks ask at the same places."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from itertools import repeat, starmap
+from operator import methodcaller
 from typing import Any
 
 from ..backend.device import device as find_device
@@ -16,13 +19,15 @@ from ..distributed.local import LocalSteps
 from ..optim import EMA
 from .callbacks import Callback, History
 from .exchange import Shards
-from .metrics import StepMetrics
 from .options import TrainerOptions
 from .scaler import GradScaler
 from .step import TrainStep
 from .weights import TrainedWeights
 
 __all__ = ["LowestLoss", "Run"]
+
+# The call of a callback's method, and the callbacks that it was not called of yet.
+_Event = tuple[methodcaller, deque[Any]]
 
 
 class LowestLoss:
@@ -108,7 +113,7 @@ class Run(NotCopied):
         history: steps and evaluations as a table.
         batches: gives the loader's batches without an end; None before the first training.
         drawn: batches of the loader that no step was made of yet.
-        untold: metrics of a step that the callbacks were not told of yet.
+        untold: events, their details, and the callbacks that were not told of them yet.
         group: the ranks.
         local: averages the ranks' weights where each takes steps by itself, or None.
         shards: the optimizer's state, of which each rank may have a part.
@@ -142,7 +147,7 @@ class Run(NotCopied):
         self.recipe: dict[str, Any] | None = None
         self.batches: Iterator[Any] | None = None
         self.drawn: list[Any] = []
-        self.untold: StepMetrics | None = None
+        self.untold: deque[_Event] = deque()
         self.step = self.tokens = 0
         self.elapsed_s = 0.0
         self.evaluated: int | None = None
@@ -217,14 +222,38 @@ class Run(NotCopied):
             event: name of the method.
             details: its arguments after the trainer.
         """
-        getattr(self.history, event)(self, *details)
-        if not self.group.is_first:
-            return
+        self._tell(deque([self._event(event, details)]))
+
+    def owe(self, event: str, *details: Any) -> None:
+        """Note an event, of which `tell_owed` tells the callbacks.
+
+        Args:
+            event: name of the method.
+            details: its arguments after the trainer.
+        """
+        self.untold.append(self._event(event, details))
+
+    def tell_owed(self) -> None:
+        """Tell each callback of the events that it does not know of; then raise the first error."""
+        self._tell(self.untold)
+
+    def _event(self, event: str, details: tuple[Any, ...]) -> _Event:
+        """Return an event and those who are to know of it."""
+        left = [self.history, *(self.callbacks if self.group.is_first else ())]
+        return methodcaller(event, self, *details), deque(left)
+
+    def _tell(self, events: deque[_Event]) -> None:
+        """Tell the callbacks of events, each once, whatever a handler of a signal raises."""
         errors: list[BaseException] = []
-        for callback in [*self.callbacks]:
-            try:
-                getattr(callback, event)(self, *details)
-            except BaseException as error:  # noqa: BLE001 - the others are told first
-                errors.append(error)
+        while events:
+            call, left = events[0]
+            while left:
+                # One call of C takes a callback out and calls it.
+                calls = map(call, starmap(left.popleft, repeat((), len(left))))
+                try:
+                    deque(calls, maxlen=0)
+                except BaseException as error:  # noqa: BLE001 - the others are told first
+                    errors.append(error)
+            events.popleft()
         if errors:
             raise errors[0]

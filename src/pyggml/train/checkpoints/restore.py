@@ -154,7 +154,8 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
             run.local.apart = apart
         random_generator().bit_generator.state = generator
         run.step, run.tokens, run.elapsed_s = state.step, state.tokens, state.elapsed_s
-        run.drawn, run.batches, run.untold = [], None, None
+        run.drawn, run.batches = [], None
+        run.untold.clear()
         run.lowest.record = state.best
         run.evaluated = state.evaluated
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...backend.device import alone
+from ...backend.undivided import Undivided
 from ..metrics import EvalMetrics
 from ..run import Run
 from ..tasks import TASKS, Metric, Task
@@ -68,11 +69,15 @@ class Evaluator:
         for each in self.sets.values():
             each.check(self._run.train_step, self._rules, self._task or TASKS["classification"])
 
-    def evaluate(self, stop: Callable[[], bool]) -> EvalMetrics | None:
+    def evaluate(
+        self, stop: Callable[[], bool], count: Callable[[list[EvalMetrics]], None] | None = None
+    ) -> EvalMetrics | None:
         """Evaluate every set, with the averaged weights where an average is kept.
 
         Args:
             stop: asked before each batch; True ends the evaluation without a result.
+            count: called with the metrics of every set, where no signal divides it, in place of
+                telling the callbacks.
 
         Returns:
             The metrics of the first set.
@@ -89,7 +94,7 @@ class Evaluator:
             step, found = run.step, self._measure(stop)
             if found is None:
                 return None
-            with alone():  # the losses are of this step
+            with alone(), Undivided():  # the losses are of this step
                 if run.step != step:
                     raise RuntimeError(
                         f"Trainer.evaluate: the run must stay at step {step} meanwhile; another"
@@ -98,7 +103,9 @@ class Evaluator:
                     )
                 self.results = {metrics.name: metrics for metrics in found}
                 run.lowest.judge(step, found[0].loss)
-        for metrics in found:
+                if count is not None:
+                    count(found)
+        for metrics in found if count is None else ():
             run.tell("on_evaluation", metrics)
         return found[0]
 
