@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import os
 import signal
 import threading
 
@@ -79,3 +80,16 @@ def test_an_interruption_is_a_keyboard_interrupt(tmp_path):
     assert isinstance(error, KeyboardInterrupt)
     assert "step 7" in str(error)
     assert "step-000007" in str(error)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_process_that_is_forked_in_a_training_does_not_train():
+    """A loader's worker ends at the first SIGTERM, which `multiprocessing` sends and waits for."""
+    with InterruptGuard() as guard:
+        child = os.fork()
+        if not child:
+            signal.raise_signal(signal.SIGTERM)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+        assert not guard.requested

@@ -136,9 +136,14 @@ class Look(train.Callback):
 
     def __init__(self, wanted: dict[int, Numbers] | None = None):
         self.found: dict[int, Numbers] = {}
+        self.heard: list[Any] = []
         self._wanted = wanted
 
+    def on_evaluation(self, trainer: Any, metrics: Any) -> None:
+        self.heard.append(metrics)
+
     def on_step(self, trainer: Any, metrics: Any) -> None:
+        self.heard.append(metrics.step)
         self.found[trainer.step] = numbers(trainer)
         if self._wanted is not None:
             check(self.found[trainer.step], self._wanted[trainer.step], trainer.step)
@@ -186,9 +191,12 @@ SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 30
 def test_a_run_goes_on_to_the_same_bits(variant: str, seed: int) -> None:
     whole = make(variant, None, look := Look())
     whole.fit(progress=False)
-    trainer = make(variant, None, Look(look.found))
+    trainer = make(variant, None, callback := Look(look.found))
     assert disturbed(trainer, random.Random(seed)) > 3
     check(numbers(trainer), numbers(whole), "end")
+    # Each callback hears of each step and each evaluation once.
+    assert list(look.heard) == list(callback.heard)
+    assert trainer.history.evaluations == whole.history.evaluations
 
 
 FEW = ("average", "fused", "rounded")

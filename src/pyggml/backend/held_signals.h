@@ -47,15 +47,15 @@ static void pyggml_note(int signum, siginfo_t * info, void * context) {
     s.came[signum - 1] = 1;
 }
 
-// Enter a block. handled: the signals that wait from now on; none if they wait later or already.
+// Enter a block. handled: the signals that wait from now on, or none if they wait later.
 static void pyggml_enter_block(uint64_t handled) {
     auto & s = pyggml_signals;
     s.depth++;
-    if (s.held || !handled) {
-        return;
+    handled &= ~s.held;
+    if (!s.held) {
+        s.stops = 0;
     }
-    s.stops = 0;
-    for (int i = 0; i < PYGGML_SIGNALS; i++) {
+    for (int i = 0; handled >> i && i < PYGGML_SIGNALS; i++) {
         struct sigaction & own = s.own[i];
         if (!(handled >> i & 1) || sigaction(i + 1, NULL, &own) != 0) {
             continue;
