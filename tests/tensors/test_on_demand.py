@@ -18,6 +18,7 @@ from pyggml.graph.walk import walk
 from pyggml.nn import functional as F
 from pyggml.tensors.layouts import Recalled
 from pyggml.tensors.node import Node, listen
+from pyggml.tensors.on_demand import on_demand
 from pyggml.tensors.truth import is_mask
 from pyggml.testing import CASES, Case
 
@@ -235,3 +236,21 @@ def test_a_factor_that_changes_takes_no_memory() -> None:
     for i in range(3000):
         y = x * (1.0 + i)
     assert y.item() == 3000.0
+
+
+def test_a_write_of_another_thread_during_a_first_call() -> None:
+    """It gives what was recorded before its numbers, and the call goes on."""
+    stored = pg.tensor([1.0, 2.0])
+
+    def write() -> None:
+        stored.copy_([5.0, 6.0])
+
+    @on_demand
+    def twice(t: pg.Tensor) -> pg.Tensor:
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join()
+        return t + t
+
+    assert twice(stored * 3.0).tolist() == [6.0, 12.0]
+    assert twice(stored * 3.0).tolist() == [30.0, 36.0]

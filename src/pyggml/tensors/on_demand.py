@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from ..backend.device import alone
 from ..backend.dtypes import DType, dtype_of_type
 from ..backend.scopes import Scope
 from ..errors import fitting
@@ -239,7 +240,13 @@ def _first(
     notes = (node.notes or {}).items()
     if any(value is not True and not table.of_ops for table, value in notes):
         return result
-    known = _Call(fn, args, kwargs, level, operands, node)
+    with alone():  # no other thread writes meanwhile
+        now: list[Node] = []
+        for value in (*args, *kwargs.values()):
+            _add([], now, value)
+        if now != operands:  # one has: what depends on what it wrote has its numbers by now
+            return result
+        known = _Call(fn, args, kwargs, level, operands, node)
     _calls.put(key, known)
     node.call, node.operands = known, tuple(operands)
     return result
