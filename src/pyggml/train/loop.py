@@ -106,7 +106,9 @@ class Loop:
             if run.step:
                 self._after_step(resumed=True)
             if run.step == run.total_steps and evaluated == run.step and self._evaluator.sets:
-                self._evaluator.evaluate(self._must_stop)
+                last = self._evaluator.last
+                if last is None or last.step != run.step:  # another process has evaluated it
+                    self._evaluator.evaluate(self._must_stop)
             while not run.is_done and not self._is_stopping():
                 self._one_step()
                 self._after_step()
