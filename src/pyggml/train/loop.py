@@ -4,14 +4,9 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import repeat
 from typing import Any
-
-import numpy as np
 
 from ..backend.device import alone
 from ..backend.undivided import Undivided
@@ -23,20 +18,19 @@ from ..optim.schedules.adaptive import update_schedule
 from .batches import Batch
 from .checkpoints.folders import CheckpointError
 from .checkpoints.keeper import Checkpoints
+from .clock import StepClock
 from .diagnose import TrainingError, explain
 from .evaluation.evaluator import Evaluator
 from .finite import NonFiniteError
 from .interrupt import InterruptGuard
-from .metrics import EvalMetrics, StepMetrics
-from .metrics.efficiency import Utilization, memory_in_use
+from .metrics import EvalMetrics
+from .metrics.efficiency import Utilization
 from .result import StepResult
 from .run import Run
-from .threads import BusyCores
 
 __all__ = ["Loop", "interval"]
 
 _log = logging.getLogger("pyggml.train")
-_SPEED_STEPS = 20
 # After these the weights may not be those of a whole step, or cannot be read or written.
 _HOPELESS = (BackendError, CheckpointError, MemoryError)
 
@@ -67,9 +61,6 @@ class Loop:
         checkpoints: keeps its checkpoints.
         utilization: tells the share of the device's peak.
         guard: notes signals.
-
-    Attributes:
-        loss: loss of the last step, or None before the first.
     """
 
     def __init__(
@@ -80,9 +71,9 @@ class Loop:
         utilization: Utilization,
         guard: InterruptGuard,
     ):
-        self.loss: float | None = None
         self._run, self._evaluator, self._checkpoints = run, evaluator, checkpoints
-        self._utilization, self._guard = utilization, guard
+        self._guard = guard
+        self._clock = StepClock(run, utilization)
         self._whole = checkpoints.whole
         self._whole.enter()
         # Batches without a state go on where they are; an error ends a generator for good.
@@ -90,12 +81,15 @@ class Loop:
             run.batches = endless(run.loader)
         self._group = run.group
         self._pace = Pace(run.group)
-        self._cores = BusyCores(run.device)
-        self._recent: deque[tuple[float, int]] = deque(maxlen=_SPEED_STEPS)
         options = run.options
         self._eval_every = interval(options.eval_every, run.total_steps, 10, options.sync_every)
         self._save_every = interval(options.save_every, run.total_steps, 5, options.sync_every)
         self._round_s, self._round_tokens = 0.0, 0
+
+    @property
+    def loss(self) -> float | None:
+        """Loss of the last step, or None before the first."""
+        return self._clock.loss
 
     def train(self) -> None:
         """Train; after an error that left the weights intact, write a checkpoint first."""
@@ -125,7 +119,7 @@ class Loop:
                     self._rescue(error)
             raise
         finally:
-            self._cores.close()
+            self._clock.close()
 
     def _must_stop(self) -> bool:
         return self._guard.requested
@@ -135,62 +129,28 @@ class Loop:
         return not self._run.is_apart and self._group.any(self._guard.requested)
 
     def _one_step(self) -> None:
-        """Take one optimizer step, and measure it."""
-        run, step = self._run, self._run.train_step
-        began, used = time.perf_counter(), time.process_time()
+        """Take one optimizer step, and tell of it."""
+        run, clock = self._run, self._clock
+        lr = number("Trainer", "the rate of schedule", run.schedule(run.step), 0)
+        clock.start(lr)
         if self._group.size > 1:
             self._group.doing = f"step {run.step + 1}, last checkpoint {self._checkpoints.last}"
-        lr = number("Trainer", "the rate of schedule", run.schedule(run.step), 0)
-        step.runs = run.step * run.options.accumulate
-        scale, elapsed_s = None if run.scaler is None else run.scaler.scale, run.elapsed_s
+        run.train_step.runs = run.step * run.options.accumulate
         batches = self._next_batches()
-        waited, position = time.perf_counter() - began, self._whole.loader_state()
-        size = sum(int(np.size(batch[0])) for batch in batches)
-
-        def measure(result: StepResult, loss: float) -> None:
-            """Take the step's time, and what the callbacks are to be told of it."""
-            self.loss = loss
-            took = time.perf_counter() - began
-            run.elapsed_s = elapsed_s + took
-            recent = [*self._recent, (took, result.tokens)]
-            speed = sum(n for _, n in recent) / max(sum(t for t, _ in recent), 1e-9)
-            run.untold.clear()  # of the same step, before its round
-            metrics = StepMetrics(
-                run.step,
-                loss,
-                lr,
-                result.grad_norm,
-                run.tokens,
-                speed,
-                run.elapsed_s,
-                waited,
-                memory_in_use(run.device),
-                self._utilization.share(speed),
-                scale,
-                None if run.scaler is None else run.scaler.skipped,
-            )
-            run.owe("on_step", metrics)
-
+        clock.drew(batches)
+        position = self._whole.loader_state()
         try:
             # Other threads see all that a checkpoint has of a step, or none of it.
             with alone(), self._checkpoints.changing():
-                result = self._update(batches, lr, position, measure)
-                took, computed = time.perf_counter() - began, time.process_time() - used
-                self._end_round(took, result, position, measure)
+                result = self._update(batches, lr, position)
+                self._end_round(result, position)
         except NonFiniteError as error:
             reason = explain(run, error, batches, self._checkpoints.last)
             raise TrainingError(reason) from error
-        self._cores.note(took - waited, computed, size)
-        self._recent.append((run.elapsed_s - elapsed_s, result.tokens))
+        clock.stop(result)
         run.tell_owed()
 
-    def _update(
-        self,
-        batches: list[Batch],
-        lr: float,
-        position: Any,
-        measure: Callable[[StepResult, float], None],
-    ) -> StepResult:
+    def _update(self, batches: list[Batch], lr: float, position: Any) -> StepResult:
         """Compute a step, and count it; no signal divides what changes the run."""
         run = self._run
         with Undivided(later=True):
@@ -202,21 +162,15 @@ class Loop:
                 run.step += 1
                 run.tokens += result.tokens
                 run.drawn = []
-                measure(result, result.loss)
+                self._clock.count(result, result.loss)
                 if run.local is None or run.is_apart:
                     self._whole.end(position)
         return result
 
-    def _end_round(
-        self,
-        took: float,
-        result: StepResult,
-        position: Any,
-        measure: Callable[[StepResult, float], None],
-    ) -> None:
+    def _end_round(self, result: StepResult, position: Any) -> None:
         """Average the ranks' weights where it is time, and compare the ranks' speed."""
         run, options = self._run, self._run.options
-        self._round_s += took
+        self._round_s += self._clock.computed()
         self._round_tokens += result.tokens
         if run.is_apart:
             return
@@ -225,7 +179,7 @@ class Loop:
             loss = result.loss * result.tokens if result.tokens else 0.0
             tokens, loss, counted = run.local.sync(own, loss, result.tokens)
             run.tokens += round(tokens) - own
-            measure(result, loss / counted if counted else result.loss)
+            self._clock.count(result, loss / counted if counted else result.loss)
             self._whole.end(position)
         self._pace.note(self._round_s / max(1, options.sync_every))
         self._round_s, self._round_tokens = 0.0, 0
