@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import copy
 import gc
 import json
+import pickle
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -273,6 +276,98 @@ print("end")
         [sys.executable, "-c", text], capture_output=True, text=True, timeout=900, check=True
     )
     assert (done.stdout, done.stderr) == ("end\n", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="handlers do not wait")
+def test_a_signal_at_the_start_leaves_no_other_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its handler raises, and the batches are those of one thread."""
+    gc.collect()
+    start, left = threading.Thread.start, [3]
+
+    def starts(thread: threading.Thread) -> None:
+        start(thread)
+        if left[0] and thread.name == "pyggml-prefetch":
+            left[0] -= 1
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(threading.Thread, "start", starts)
+    plain, batches = loader(), Prefetch(loader())
+    raised = 0
+    for _ in range(9):
+        state = batches.state_dict()
+        try:
+            batch = next(batches)
+        except KeyboardInterrupt:
+            raised += 1
+            batches.load_state_dict(state)
+            batch = next(batches) if not left[0] else None
+        if batch is not None:
+            same(next(plain), batch)
+        assert len(threads()) <= 1
+    assert (raised, left[0]) == (3, 0)
+    batches.close()
+    assert threads() == []
+
+
+def test_a_copy_goes_on_where_the_reader_stands() -> None:
+    plain, batches = loader(), Prefetch(loader())
+    for _ in range(5):
+        same(next(plain), next(batches))
+    copies = [copy.deepcopy(batches), pickle.loads(pickle.dumps(batches))]
+    for _ in range(5):
+        batch = next(plain)
+        for each in (batches, *copies):
+            same(batch, next(each))
+
+
+class Counting(Failing):
+    """A loader whose state is a number."""
+
+    def state_dict(self) -> int:  # type: ignore[override]
+        return self.at
+
+    def load_state_dict(self, state: int) -> None:  # type: ignore[override]
+        self.at = state
+
+
+def test_any_object_may_be_a_state() -> None:
+    batches = Prefetch(Counting(ValueError("once")))
+    assert [next(batches), next(batches), batches.state_dict()] == [1, 2, 2]
+    with pytest.raises(ValueError, match="once"):
+        next(batches)
+    batches.load_state_dict(7)
+    assert next(batches) == 8
+    with pytest.raises(TypeError, match="has no len"):
+        len(batches)
+
+
+class Shuffled:
+    """A loader that goes on in the list that is its state."""
+
+    def __init__(self) -> None:
+        self.order = [1]
+
+    def __next__(self) -> list[int]:
+        self.order.append(self.order[-1] * 3 % 17)
+        return list(self.order)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"order": self.order}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.order = state["order"]
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_state_does_not_go_on_with_the_loader(depth: int) -> None:
+    plain, batches = Shuffled(), Prefetch(Shuffled(), depth)
+    for _ in range(4):
+        assert next(plain) == next(batches)
+        state = copy.deepcopy(batches.state_dict())
+        assert state == plain.state_dict()
+        batches.load_state_dict(state)
+    batches.close()
+    assert batches.loader.order == plain.order
 
 
 def test_generators_are_no_loaders() -> None:

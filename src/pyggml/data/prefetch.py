@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import queue
 import sys
 import threading
@@ -11,11 +12,12 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .. import checks
 from ..backend.threads import start_thread
+from ..backend.undivided import Undivided
 from .loader import Epochs
 
 __all__ = ["Prefetch"]
@@ -74,28 +76,34 @@ class Prefetch:
         self.loader = loader
         self.wait_s = 0.0
         # What was given out last, and its state: one call of C takes both from the thread.
-        self._last: deque[_Made] = deque([(None, loader.state_dict(), None)], maxlen=1)
+        self._last: deque[_Made] = deque(maxlen=1)
+        self._stand()
         self._thread: _Thread | _NoThread | None = None
         self._end: weakref.finalize[..., Any] | None = None
         self._is_fresh = True  # as in Epochs
         self._newest: object = None
 
     @property
-    def _state(self) -> dict[str, Any]:
-        """The state of the reader."""
-        state: dict[str, Any] = self._last[-1][1]
-        return state
+    def _state(self) -> Any:
+        """The state of the reader, usually of names and numbers."""
+        return self._last[-1][1]
 
     def _stand(self) -> None:
         """Let the reader stand where the loader does."""
-        self._last.append((None, self.loader.state_dict(), None))
+        self._last.append((None, _state_of(self.loader), None))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy has, whose loader stands where the reader does."""
+        self._rewind()
+        return self.__dict__.copy()
 
     def __getattr__(self, name: str) -> Any:
         """Return another attribute of the loader, such as `batch_size`."""
         if name.startswith("_") or name == "loader":
             raise AttributeError(name)
-        if name in self._state:
-            return self._state[name]  # the loader's own are ahead
+        state = self._state
+        if isinstance(state, Mapping) and name in state:
+            return state[name]  # the loader's own are ahead
         return getattr(self.loader, name)
 
     def __len__(self) -> int:
@@ -107,11 +115,8 @@ class Prefetch:
         if not isinstance(self.loader, Epochs):
             return self._rest()
         if not self._is_fresh:
-            self._rewind()
-            self.loader.load_state_dict(
-                {**self._state, "epoch": self._state["epoch"] + 1, "position": 0}
-            )
-            self._stand()
+            state = self._state
+            self.load_state_dict({**state, "epoch": state["epoch"] + 1, "position": 0})
         self._is_fresh = False
         self._newest = walk = object()
         return self._walk(walk, self._state["epoch"], self._state["position"])
@@ -131,13 +136,18 @@ class Prefetch:
 
     def _rest(self) -> Iterator[Any]:
         """Go through the rest of an epoch, or through all that a loader without epochs has."""
-        epoch = self._state.get("epoch")
-        while self._state.get("epoch") == epoch:
+        epoch = self._epoch()
+        while self._epoch() == epoch:
             try:
                 batch = next(self)
             except StopIteration:
                 return
             yield batch
+
+    def _epoch(self) -> Any:
+        """Return the number of the epoch, or None where the loader has none."""
+        state = self._state
+        return state.get("epoch") if isinstance(state, Mapping) else None
 
     def __next__(self) -> Any:
         self._newest = None
@@ -145,26 +155,28 @@ class Prefetch:
 
     def _take(self) -> Any:
         """Return the thread's next batch."""
-        if self._end is not None and not self._end.alive:
-            self._rewind()  # the exit of the program has ended the thread
+        thread = self._thread
+        if thread is not None and (thread.ended or self._last[-1][2] is not None):
+            self._rewind()  # the exit of the program has ended it, or an error
         if self._thread is None:
-            self._thread = _start(self.loader, self.depth, self._state)
-            # At the exit of the interpreter nothing can be finalized, and no thread starts.
-            if isinstance(self._thread, _Thread):
-                self._end = weakref.finalize(self, self._thread.end)
+            with Undivided():  # or a thread would go on that nobody knows of
+                self._thread = _start(self.loader, self.depth, self._state)
+                # At the exit of the interpreter nothing can be finalized, and no thread starts.
+                if isinstance(self._thread, _Thread):
+                    self._end = weakref.finalize(self, self._thread.end)
         began = time.perf_counter()
         try:
             self._thread.get(self._last)
         finally:
             self.wait_s += time.perf_counter() - began
         batch, state, error = self._last[-1]
-        self._last.append((None, state, None))  # nobody else keeps the batch
         if error is not None:
             self._rewind()
             if isinstance(error, _Done):
                 raise StopIteration
             raise error
-        self._is_fresh = not state.get("position")
+        self._last.append((None, state, None))  # nobody else keeps the batch
+        self._is_fresh = isinstance(self.loader, Epochs) and not state["position"]
         return batch
 
     def once(self) -> Iterator[Any]:
@@ -173,11 +185,11 @@ class Prefetch:
         result: Iterator[Any] = self.loader.once()
         return result
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Any:
         """Return the position of the reader; batches made ahead do not count."""
-        return dict(self._state)
+        return copy.deepcopy(self._state)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Any) -> None:
         """Restore the position that `state_dict` returned.
 
         Args:
@@ -187,9 +199,10 @@ class Prefetch:
             ValueError: the state does not fit the loader; all is then as it was.
         """
         self._rewind()
-        self.loader.load_state_dict(state)
-        self._stand()
-        self._is_fresh, self._newest = True, None
+        with Undivided():  # the reader and the loader stand at the same place
+            self.loader.load_state_dict(state)
+            self._stand()
+            self._is_fresh, self._newest = True, None
 
     def close(self) -> None:
         """End the thread; the loader then stands where the reader stood. May be called twice."""
@@ -202,12 +215,15 @@ class Prefetch:
         self.close()
 
     def _rewind(self) -> None:
-        """End the thread and forget what it made."""
-        if self._thread is not None:
-            if self._end is not None:
-                self._end()
-            self._thread = self._end = None
-            self.loader.load_state_dict(self._state)
+        """End the thread and forget what it made; where a signal divides this, do it again."""
+        if self._thread is None:
+            return
+        self._thread.end()
+        if self._end is not None:
+            self._end.detach()
+        self.loader.load_state_dict(copy.deepcopy(self._state))
+        self._last.append((None, self._state, None))
+        self._thread = self._end = None
 
 
 class _Thread:
@@ -221,15 +237,14 @@ class _Thread:
         self._made, self._depth = _Queue(), depth
         # An order is for one more batch; None ends the thread.
         self._orders: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
-        self._ended: list[bool] = []
+        self.ended: list[bool] = []
         self._thread = threading.Thread(
             target=_run,
-            args=(loader, state, self._made, self._orders, self._ended),
+            args=(loader, state, self._made, self._orders, self.ended),
             name="pyggml-prefetch",
             daemon=True,
         )
-        self._order()
-        start_thread(self._thread)
+        start_thread(self._thread)  # the first batch is ordered where it is asked for
 
     def _order(self) -> None:
         """Let as many batches be ready, or ordered, as there should be."""
@@ -251,7 +266,7 @@ class _Thread:
 
     def end(self) -> None:
         """Let the thread end, and wait for it."""
-        self._ended.append(True)
+        self.ended.append(True)
         self._orders.put(None)
         if self._thread is not threading.current_thread():
             self._thread.join()
@@ -260,12 +275,17 @@ class _Thread:
 class _NoThread:
     """Makes each batch when it is asked for."""
 
+    ended = False
+
     def __init__(self, loader: Any) -> None:
         self._loader = loader
 
     def get(self, last: deque[_Made]) -> None:
         """Put the next batch, the state after it, and the error that it raised, into `last`."""
         last.append(_make(self._loader, last[-1][1]))
+
+    def end(self) -> None:
+        """Do nothing."""
 
 
 def _start(loader: Any, depth: int, state: Any) -> _Thread | _NoThread:
@@ -283,10 +303,15 @@ def _start(loader: Any, depth: int, state: Any) -> _Thread | _NoThread:
         return _NoThread(loader)
 
 
+def _state_of(loader: Any) -> Any:
+    """Return the state of a loader, which may go on in what it returns."""
+    return copy.deepcopy(loader.state_dict())
+
+
 def _make(loader: Any, state: Any) -> _Made:
     """Return the next batch and the state after it, or the state before it and what was raised."""
     try:
-        return next(loader), loader.state_dict(), None
+        return next(loader), _state_of(loader), None
     except StopIteration:
         return None, state, _Done()
     except BaseException as problem:  # noqa: BLE001 - whatever it is, the step shall raise it
