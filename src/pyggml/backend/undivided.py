@@ -16,7 +16,7 @@ from typing import Any
 from .library import lib
 from .scopes import Block, in_turn
 
-__all__ = ["Undivided"]
+__all__ = ["Undivided", "settle"]
 
 _SIGNALS = tuple(signum for signum in map(int, valid_signals()) if signum <= 64)
 _BITS = tuple(1 << (signum - 1) for signum in _SIGNALS)
@@ -29,6 +29,9 @@ class Undivided(Block):
     does. What such a block changes is changed as a whole. Blocks may be inside of others: handlers
     run after the outermost one. A third SIGINT or SIGTERM does not wait. Python runs handlers in
     the main thread alone; in another one the block does nothing, and neither on Windows.
+
+    A handler whose signal came just before the block runs in it, at the first call of a function of
+    Python: a block that changes anything before calls `settle` first.
 
     Args:
         later: handlers wait from the first block inside this one on, to the end of this one.
@@ -59,6 +62,10 @@ class Undivided(Block):
     def ends(self) -> Callable[[], None]:
         """Return what leaves the block, if it was entered."""
         return in_turn(self._leaves)
+
+
+def settle() -> None:
+    """Run the handlers of signals that came before a block, as each call of a function does."""
 
 
 if hasattr(os, "register_at_fork"):

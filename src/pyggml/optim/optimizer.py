@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..backend.buffers import last_write
 from ..backend.device import alone
-from ..backend.undivided import Undivided
+from ..backend.undivided import Undivided, settle
 from ..errors import GradientError
 from ..graph import grad_of
 from ..tensors import Tensor
@@ -321,6 +321,7 @@ class Optimizer(OptimizerBase):
         steps, lr = read_steps(self._who, state)
         skipped = read_skipped(self._who, state, len(self.params), steps)
         with alone(), Undivided():  # a training takes its next step with all of it
+            settle()
             self.steps, self.lr, self._skipped = steps, lr, skipped
             restore()
             if self.rounded is not None:

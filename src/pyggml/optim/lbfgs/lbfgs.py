@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from ... import checks
 from ...backend.device import alone
+from ...backend.undivided import Undivided, settle
 from ...errors import GradientError
 from ...graph import most_fallbacks
 from ...tensors import Tensor
@@ -318,7 +319,8 @@ class LBFGS(Optimizer):
             )
         if min(int(given["iterations"]), int(given["evaluations"])) < 0:
             raise ValueError("LBFGS.load_state_dict: the counters must be >= 0")
-        with alone():  # a training takes its next step with all of it
+        with alone(), Undivided():  # a training takes its next step with all of it
+            settle()
             self.steps, self.lr, self._rows = steps, lr, rows
             self._rho = np.array(given["history.rho"], np.float64)
             self._scale, self._t = float(given["history.scale"]), float(given["history.t"])
