@@ -152,6 +152,16 @@ class Group:
     def barrier(self) -> None:
         """Wait until every rank is here."""
 
+    def meet(self, where: str) -> None:
+        """Wait until every rank is here; no other operation takes this one for its own.
+
+        Args:
+            where: the function, for the message.
+
+        Raises:
+            DistributedError: another rank waits in an operation that this rank has left.
+        """
+
     def wait_until(self, is_done: Callable[[], bool]) -> None:
         """Wait for other ranks.
 

@@ -38,6 +38,7 @@ _OPS = {"sum": "SUM", "max": "MAX", "min": "MIN"}
 _SPINS, _SLEEP_S = 500, 1e-4
 # Failing ranks wait so long for others that fail as well; then they end the job.
 _FAILED, _GRACE_S, _KILL_S = 7701, 2.0, 30.0
+_MEETS = 7706
 # A rank of which nothing is heard for so long hangs; see the option `rank_timeout`.
 _TIMEOUT_S = 40.0
 
@@ -174,6 +175,28 @@ class MPIGroup(Group):
     def barrier(self) -> None:
         """Wait until every rank is here; the core is free meanwhile."""
         self._wait(self._comm.Ibarrier().Test)
+
+    def meet(self, where: str) -> None:
+        """Send each of the others a message, and wait for theirs."""
+        others = set(range(self.size)) - {self.rank}
+        mark, since = np.zeros(1, np.int8), list[float]()
+        sent = [self._comm.Isend(mark, other, _MEETS) for other in others]
+
+        def are_here() -> bool:
+            for other in [other for other in others if self._comm.Iprobe(other, _MEETS)]:
+                self._comm.Recv(np.zeros(1, np.int8), other, _MEETS)
+                others.remove(other)
+            lost = [] if self._pulse is None else sorted(others & self._pulse.elsewhere())
+            since[:] = (since or [time.monotonic()]) if lost else []
+            if lost and time.monotonic() - since[0] > _GRACE_S:
+                raise DistributedError(
+                    f"{where}: every rank must call it; an error has ended the last call on rank"
+                    f" {self.rank} alone, and rank {lost[0]} still waits in its own, or has ended:"
+                    " let the error end the program, which ends the job, or raise it on all ranks"
+                )
+            return not others and bool(self._mpi.Request.Testall(sent))
+
+        self._wait(are_here, counts=False)
 
     def wait_until(self, is_done: Callable[[], bool]) -> None:
         """Wait, as for operations of MPI."""

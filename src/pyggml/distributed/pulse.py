@@ -174,6 +174,12 @@ class Pulse(threading.Thread):
         self._idle[rank] = 0.0 if works or beat.waits else self._idle[rank] + _BEAT_S
         self._silent[rank], self._beats[rank] = 0.0, beat
 
+    def elsewhere(self) -> set[int]:
+        """Return the ranks that wait in an operation which this one has not begun, or have left."""
+        calls = self._state().calls
+        ahead = {r for r, beat in self._beats.items() if beat.waits and beat.calls > calls}
+        return ahead | set(self._left)
+
     def _judge_dead(self) -> None:
         """End the job where a rank of this host has died."""
         near = [rank for rank in self._near if rank not in self._left]
