@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -60,6 +61,48 @@ def test_a_rank_that_computes_for_long_is_left_alone(tmp_path: Path) -> None:
     code = "import time\n    while time.process_time() < 3.5: pass"
     done = run_code(2, tmp_path, HANGS.format(fault=code, limit=2))
     assert done.stdout.split() == ["on", "on"], done.stderr
+
+
+ALONE = """
+import numpy as np
+import pyggml as pg
+from pyggml import data, distributed, nn, optim, train
+rank = distributed.init().rank
+fails = []
+def schedule(step):
+    if step == 5 and rank in fails:
+        fails.clear()
+        raise OSError("once")
+    return 1e-2
+x = np.random.default_rng(0).standard_normal((64, 4)).astype("f4")
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+trainer = train.Trainer(
+    model, data.ArrayDataset(x, np.arange(64) % 3), optimizer=optim.AdamW(model), batch_size=8,
+    steps=9, schedule=schedule, rank_timeout=30,
+)
+fails.append({rank})
+try:
+    trainer.fit(progress=False)
+except OSError:
+    trainer.fit(progress=False)
+print("rank", rank, "came to step", trainer.step, flush=True)
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_fails_alone_cannot_fit_again(rank: int, tmp_path: Path) -> None:
+    """The others wait in the step that it has left."""
+    done = run_code(2, tmp_path, ALONE.format(rank=rank))
+    assert done.returncode != 0
+    said = rf"Trainer.fit: every rank must call it; an error has ended .* rank {rank} alone"
+    assert re.search(said, done.stderr), done.stderr
+    assert "came to step" not in done.stdout
+
+
+def test_ranks_that_fail_together_fit_again(tmp_path: Path) -> None:
+    done = run_code(2, tmp_path, ALONE.format(rank="rank"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("came to step 9") == 2
 
 
 def lives(process: int) -> bool:

@@ -7,10 +7,12 @@ The run goes on in the same process, or from the checkpoint that the error left,
 from __future__ import annotations
 
 import inspect
+import json
 import random
 import signal
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,6 +22,8 @@ import pytest
 
 import pyggml as pg
 from pyggml import data, optim, train
+from pyggml.backend.scopes import in_turn
+from pyggml.backend.undivided import Undivided
 from pyggml.models import build
 from pyggml.train.checkpoints.restore import optimizer_state
 
@@ -197,6 +201,46 @@ def test_a_run_goes_on_to_the_same_bits(variant: str, seed: int) -> None:
     # Each callback hears of each step and each evaluation once.
     assert list(look.heard) == list(callback.heard)
     assert trainer.history.evaluations == whole.history.evaluations
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing waits")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_signal_just_before_a_block(
+    variant: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Python runs its handler in the block, which nothing there may be divided by."""
+    import ctypes
+
+    sends = partial(ctypes.CDLL(None)["raise"], signal.SIGUSR1)
+    inner, left = Undivided.starts, [0]
+
+    def starts(block: Undivided) -> Any:
+        left[0] -= 1
+        enters = inner(block)
+        return enters if left[0] else in_turn([sends, enters])
+
+    whole = make(variant, None, look := Look())
+    whole.fit(progress=False)
+    monkeypatch.setattr(Undivided, "starts", starts)
+    trainer = make(variant, None, callback := Look(look.found))
+    trainer.callbacks.append(writer := train.MetricsWriter(tmp_path / "metrics.jsonl"))
+    draw, raised = random.Random(0), 0
+    while True:
+        left[0] = draw.randrange(1, 40)
+        try:
+            trainer.fit(progress=False)
+            break
+        except Alarm:
+            raised += 1
+    left[0] = 0
+    assert raised > 3
+    check(numbers(trainer), numbers(whole), "end")
+    for name in ("step", "loss", "elapsed_s"):
+        assert np.isfinite(trainer.history[name]).all(), name
+    assert list(trainer.history["loss"]) == list(whole.history["loss"])
+    found = [json.loads(line) for line in writer.file.path.read_text().splitlines()]
+    assert [each["step"] for each in found if "lr" in each] == list(range(1, STEPS + 1))
+    assert len([step for step in callback.heard if isinstance(step, int)]) <= STEPS
 
 
 FEW = ("average", "fused", "rounded")

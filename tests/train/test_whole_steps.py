@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,24 +63,91 @@ def test_a_part_of_a_step_is_refused(
     assert same(trainer.ema.state_dict(), whole.ema.state_dict())
 
 
-def test_running_statistics_are_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first of two batches has moved them; the second one raises."""
+def rows(folder: Path | None = None, **options: Any) -> train.Trainer:
+    """A trainer of a classifier with running statistics."""
     rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((64, 4)).astype(np.float32), rng.integers(0, 3, 64)
+    x, y = rng.standard_normal((96, 4)).astype(np.float32), rng.integers(0, 3, 96)
+    pg.seed(2)
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
-    trainer = train.Trainer(
-        model, data.ArrayDataset(x, y), optimizer=optim.SGD(model, lr=0.1), batch_size=8, steps=9,
-        accumulate=2, seed=1,
+    return train.Trainer(
+        model, data.ArrayDataset(x[:64], y[:64]), data.ArrayDataset(x[64:], y[64:]),
+        optimizer=optim.AdamW(model, lr=1e-2), batch_size=8, seed=1, checkpoint_dir=folder,
+        **{"steps": 9, **options},
     )  # fmt: skip
+
+
+def test_running_statistics_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of two batches has moved them; the second one raises."""
+    (whole := rows(accumulate=2)).fit(progress=False)
+    trainer = rows(accumulate=2)
     once(train.TrainStep, "_run_one", monkeypatch, 12, after=False)
     with pytest.raises(ValueError, match="once"):
         trainer.fit(progress=False)
-    with pytest.raises(RuntimeError, match=PART):
+    trainer.fit(progress=False)
+    assert same(trainer.model.state_dict(), whole.model.state_dict())
+
+
+@pytest.mark.parametrize("options", [{}, {"accumulate": 2}, {"precision": "f16"}])
+def test_a_batch_of_nan_leaves_running_statistics(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    (whole := rows(**options)).fit(progress=False)
+    inner, left = data.ArrayDataset.batch, [6]
+
+    def batch(dataset: Any, items: np.ndarray) -> Any:
+        x, y = inner(dataset, items)
+        left[0] -= len(dataset) == 64  # of the training
+        return (x * np.float32(np.nan) if left[0] == 0 else x), y
+
+    monkeypatch.setattr(data.ArrayDataset, "batch", batch)
+    trainer = rows(prefetch=0, **options)
+    with pytest.raises(train.TrainingError, match=r"x\[0, 0\] is nan"):
         trainer.fit(progress=False)
-    again = train.Trainer(
-        model, data.ArrayDataset(x, y), optimizer=optim.SGD(model, lr=0.1), batch_size=8, steps=1
-    )
-    assert again.fit(progress=False).step == 1
+    trainer.fit(progress=False)
+    assert same(trainer.model.state_dict(), whole.model.state_dict())
+
+
+@pytest.mark.parametrize("step", range(1, 8))
+def test_a_round_of_local_steps_goes_on(step: int, tmp_path: Path) -> None:
+    """The average is taken from where all ranks were, not from where an error came."""
+    options: dict[str, Any] = {"sync_every": 4, "steps": 8, "eval_every": 0, "save_every": 0}
+    (whole := rows(**options)).fit(progress=False)
+    trainer = rows(tmp_path, **options)
+    trainer.callbacks.append(fail := Fail(OSError("once")))
+    fail.at = step
+    with pytest.raises(OSError, match="once"):
+        trainer.fit(progress=False)
+    assert train.list_checkpoints(tmp_path) == ([] if step % 4 else [trainer.last_checkpoint])
+    if step % 4:
+        with pytest.raises(RuntimeError, match="must be at an average of the ranks' weights"):
+            trainer.save()
+    trainer.fit(progress=False)
+    assert same(trainer.model.state_dict(), whole.model.state_dict())
+    assert trainer.tokens == whole.tokens
+
+
+@pytest.mark.parametrize("method", ["fit", "resume", "evaluate", "save", "plan"])
+@pytest.mark.parametrize("event", ["on_step", "on_evaluation_start", "on_checkpoint", "on_end"])
+def test_what_a_callback_may_call(method: str, event: str, tmp_path: Path) -> None:
+    calls: list[Any] = []
+
+    def call(trainer: train.Trainer, *_: Any) -> None:
+        if not calls:
+            calls.append(method)
+            getattr(trainer, method)()
+
+    trainer = rows(tmp_path, eval_every=2, save_every=2, loss=None)
+    (whole := rows(eval_every=2)).fit(progress=False)
+    callback = train.Callback()
+    setattr(callback, event, call)
+    trainer.callbacks.append(callback)
+    if method in ("fit", "resume"):
+        with pytest.raises(RuntimeError, match=rf"{method}: a callback, .* inside of fit\(\)"):
+            trainer.fit(progress=False)
+    trainer.fit(progress=False)
+    assert calls
+    assert same(trainer.model.state_dict(), whole.model.state_dict())
+    assert list(trainer.history["step"]) == list(range(1, 10))
 
 
 def noisy(model: Any, x: pg.Tensor, y: pg.Tensor) -> pg.Tensor:
@@ -133,6 +201,35 @@ def test_a_loss_that_is_not_finite_leaves_no_part() -> None:
     assert trainer.step == optimizer.steps == 9
 
 
+@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize("at", [5, 7, 9, 11])
+def test_numbers_that_an_evaluation_has_drawn_come_again(
+    stops: bool, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss may draw some; another process then evaluates again, or the same one."""
+    options: dict[str, Any] = {"loss": noisy, "eval_every": 3}
+    (whole := rows(**options)).fit(progress=False)
+    trainer, inner, left = rows(tmp_path, **options), train.TrainStep.evaluated, [at]
+
+    def evaluated(step: Any, batch: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0 and stops:
+            signal.raise_signal(signal.SIGTERM)
+        elif left[0] == 0:
+            raise ValueError("once")
+        return inner(step, batch)
+
+    monkeypatch.setattr(train.TrainStep, "evaluated", evaluated)
+    with pytest.raises(train.TrainingInterrupted if stops else ValueError):
+        trainer.fit(progress=False)
+    again = rows(tmp_path, **options)
+    assert again.resume() == trainer.step
+    for each in (trainer, again):
+        each.fit(progress=False)
+        assert same(each.model.state_dict(), whole.model.state_dict())
+        assert each.last_evaluation == whole.last_evaluation
+
+
 class Spoil(train.Callback):
     """Makes a factor of the loss infinite after a step."""
 
@@ -182,16 +279,37 @@ class Early(Batches):
         self.number = state["number"]
 
 
+class Shuffled(Early):
+    """Batches whose state is what goes on: a list that each epoch shuffles in place."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.order = list(range(7))
+
+    def __next__(self) -> Any:
+        if self.number % 7 == 0:
+            random.Random(self.number).shuffle(self.order)
+        x, y = super().__next__()
+        return (x + self.order[self.number % 7]) % VOCAB, y
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"number": self.number, "order": self.order}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.order = state["order"]
+
+
 class Fail(train.Callback):
     """Raises after a step, once."""
 
-    def __init__(self) -> None:
-        self.at = 5
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.at, self._error = 5, error or KeyboardInterrupt()
 
     def on_step(self, trainer: Any, metrics: Any) -> None:
         if metrics.step == self.at:
             self.at = 0
-            raise KeyboardInterrupt
+            raise self._error
 
 
 def fitted(batches: Any, *callbacks: train.Callback) -> train.Trainer:
@@ -209,13 +327,17 @@ def fitted(batches: Any, *callbacks: train.Callback) -> train.Trainer:
     return trainer
 
 
-@pytest.mark.parametrize("kind", [Batches, Early])
+@pytest.mark.parametrize("kind", [Batches, Early, Shuffled])
 @pytest.mark.parametrize("error", [OSError("once"), KeyboardInterrupt(), StopIteration()])
-def test_batches_that_were_drawn_are_used(kind: Any, error: BaseException) -> None:
+@pytest.mark.parametrize("at", [15, 18])
+def test_batches_that_were_drawn_are_used(kind: Any, error: BaseException, at: int) -> None:
     wanted = fitted(kind()).model.state_dict()
-    batches = kind(error)
+    batches = kind(error, at)
     assert same(fitted(batches).model.state_dict(), wanted)
     assert batches.error is None
+    if kind is not Batches:
+        ahead = data.Prefetch(kind(OSError("once"), at))
+        assert same(fitted(ahead).model.state_dict(), wanted)
 
 
 def test_batches_without_a_state_go_on() -> None:

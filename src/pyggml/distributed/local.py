@@ -28,6 +28,7 @@ class LocalSteps:
         momentum: of the outer step.
 
     Attributes:
+        tokens: of this rank since the last `sync`, counted by who trains.
         apart: states of the ranks from 1 on, by the text of their numbers, as a checkpoint has
             them; on rank 0, and until the next `sync`.
 
@@ -46,6 +47,7 @@ class LocalSteps:
         self, group: Group, params: Mapping[str, Tensor], lr: float = 0.7, momentum: float = 0.9
     ):
         self.lr, self.momentum = np.float32(lr), np.float32(momentum)
+        self.tokens = 0
         self.apart: dict[str, Any] = {}
         self._group, self._params = group, dict(params)
         self._anchor: dict[str, np.ndarray] = {}
@@ -53,7 +55,8 @@ class LocalSteps:
         self.begin()
 
     def begin(self) -> None:
-        """Take the weights as they are for the anchor."""
+        """Take the weights as they are for the anchor, where no rank has taken a step since."""
+        self.tokens = 0
         self._anchor = {n: np.array(p.numpy(), np.float32) for n, p in self._params.items()}
 
     def sync(self, *sums: float) -> list[float]:
@@ -75,7 +78,7 @@ class LocalSteps:
             velocity += mean
             anchor -= self.lr * (mean + self.momentum * velocity)
             self._params[name].copy_(anchor)
-        self.apart = {}
+        self.tokens, self.apart = 0, {}
         return list(map(float, totals))
 
     def gather(self, state: Any) -> None:

@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import Any
 
 from ..backend.device import alone
-from ..backend.undivided import Undivided
+from ..backend.undivided import Undivided, settle
 from ..checks import number
 from ..data.loader import endless
 from ..distributed.pace import Pace
@@ -84,7 +84,7 @@ class Loop:
         options = run.options
         self._eval_every = interval(options.eval_every, run.total_steps, 10, options.sync_every)
         self._save_every = interval(options.save_every, run.total_steps, 5, options.sync_every)
-        self._round_s, self._round_tokens = 0.0, 0
+        self._round_s = 0.0
 
     @property
     def loss(self) -> float | None:
@@ -157,10 +157,13 @@ class Loop:
             self._whole.begin()
             result = run.train_step(batches, lr)
             with Undivided():
+                settle()
                 if run.ema is not None and not result.skipped:
                     run.ema.update()
                 run.step += 1
                 run.tokens += result.tokens
+                if run.local is not None:
+                    run.local.tokens += result.tokens
                 run.drawn = []
                 self._clock.count(result, result.loss)
                 if run.local is None or run.is_apart:
@@ -171,18 +174,17 @@ class Loop:
         """Average the ranks' weights where it is time, and compare the ranks' speed."""
         run, options = self._run, self._run.options
         self._round_s += self._clock.computed()
-        self._round_tokens += result.tokens
         if run.is_apart:
             return
         if run.local is not None:
-            own = self._round_tokens
+            own = run.local.tokens
             loss = result.loss * result.tokens if result.tokens else 0.0
             tokens, loss, counted = run.local.sync(own, loss, result.tokens)
             run.tokens += round(tokens) - own
             self._clock.count(result, loss / counted if counted else result.loss)
             self._whole.end(position)
         self._pace.note(self._round_s / max(1, options.sync_every))
-        self._round_s, self._round_tokens = 0.0, 0
+        self._round_s = 0.0
 
     def _next_batches(self) -> list[Batch]:
         """Draw the batches of a step."""
@@ -206,7 +208,9 @@ class Loop:
         due = self._eval_every and run.step % self._eval_every == 0
         owed = bool(self._evaluator.sets and (run.is_done or due) and run.evaluated != run.step)
         if owed and not self._is_stopping():
-            self._evaluator.evaluate(self._must_stop, self._count_evaluation)
+            self._whole.draw()  # a loss may draw numbers
+            if self._evaluator.evaluate(self._must_stop, self._count_evaluation) is None:
+                self._whole.go_back()
             run.tell_owed()
         if checkpoints.directory is None:
             return
@@ -223,6 +227,7 @@ class Loop:
             update_schedule(run.schedule, found[0].loss, run.step)
             run.lowest.wait(run.step)
             run.evaluated = run.step
+            self._whole.keep()
             for metrics in found:
                 run.owe("on_evaluation", metrics)
 
@@ -242,14 +247,15 @@ class Loop:
         checkpoints, run = self._checkpoints, self._run
         if checkpoints.directory is None or not run.step or checkpoints.is_saved:
             return
-        if not self._group.is_first or run.is_apart:
+        if not self._group.is_first:
             return  # rank 0 does, if all ranks came here; the others would wait for it
         if isinstance(error, _HOPELESS) or isinstance(error.__cause__, NonFiniteError):
             return
-        if not self._whole.is_whole:
+        if run.is_apart or not self._whole.is_whole:
+            what = f"{run.options.sync_every} steps" if run.is_apart else f"step {run.step + 1}"
             _log.warning(
-                "train: %s ended step %d in the middle: no checkpoint was written; the last is %s",
-                type(error).__name__, run.step + 1, checkpoints.last,
+                "train: %s ended %s in the middle: no checkpoint was written; the last is %s",
+                type(error).__name__, what, checkpoints.last,
             )  # fmt: skip
             return
         # What is wrong with the disk or the device may be wrong with this, too; and a state that

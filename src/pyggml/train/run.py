@@ -14,6 +14,7 @@ from typing import Any
 
 from ..backend.device import device as find_device
 from ..backend.not_copied import NotCopied
+from ..backend.undivided import Undivided, settle
 from ..distributed import Group
 from ..distributed.local import LocalSteps
 from ..optim import EMA
@@ -27,7 +28,7 @@ from .weights import TrainedWeights
 __all__ = ["LowestLoss", "Run"]
 
 # The call of a callback's method, and the callbacks that it was not called of yet.
-_Event = tuple[methodcaller, deque[Any]]
+_Event = tuple[methodcaller, deque[Callback]]
 
 
 class LowestLoss:
@@ -239,7 +240,7 @@ class Run(NotCopied):
 
     def _event(self, event: str, details: tuple[Any, ...]) -> _Event:
         """Return an event and those who are to know of it."""
-        left = [self.history, *(self.callbacks if self.group.is_first else ())]
+        left: list[Callback] = [self.history, *(self.callbacks if self.group.is_first else ())]
         return methodcaller(event, self, *details), deque(left)
 
     def _tell(self, events: deque[_Event]) -> None:
@@ -249,9 +250,11 @@ class Run(NotCopied):
             call, left = events[0]
             while left:
                 # One call of C takes a callback out and calls it.
-                calls = map(call, starmap(left.popleft, repeat((), len(left))))
+                told = map(call, starmap(left.popleft, repeat((), 1)))
                 try:
-                    deque(calls, maxlen=0)
+                    with Undivided() if left[0].undivided else nullcontext():
+                        settle()
+                        deque(told, maxlen=0)
                 except BaseException as error:  # noqa: BLE001 - the others are told first
                     errors.append(error)
             events.popleft()

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import checks
 from ..backend.device import alone
-from ..backend.undivided import Undivided
+from ..backend.undivided import Undivided, settle
 
 __all__ = ["GradScaler"]
 
@@ -90,6 +90,7 @@ class GradScaler:
         """
         overflow = checks.flag("GradScaler.update", "overflow", overflow)
         with alone(), Undivided():  # other threads, and handlers, see a whole update, or none
+            settle()
             at_end = overflow and self.scale <= self.min_scale
             self.good_steps = 0 if overflow else self.good_steps + 1
             if overflow:
@@ -132,6 +133,7 @@ class GradScaler:
                     f"GradScaler.load_state_dict: {name} must be an integer >= 0; got {value!r}"
                 )
         with alone(), Undivided():
+            settle()
             self.scale = float(scale or 0)
             self.good_steps, self.skipped = state["good_steps"], state["skipped"]
 

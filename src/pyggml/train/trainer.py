@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..absent import absent
+from ..backend.scopes import Scope, Scopes
 from ..backend.threads import need_interpreter
 from ..checks import flag, function
 from ..checks import path as check_path
@@ -174,7 +176,9 @@ class Trainer(Run):
         ahead = options.value("prefetch")
         if ahead and isinstance(loader, Epochs):
             loader = Prefetch(loader, ahead)
-        batches = len(loader) if hasattr(loader, "__len__") else 0
+        batches = 0
+        with suppress(TypeError):  # a loader need not tell
+            batches = len(loader)
         total_steps = options.total_steps(batches, _DEFAULT_STEPS)
         if not callable(schedule):
             lr = optimizer.lr if options.lr is None else options.lr
@@ -232,6 +236,7 @@ class Trainer(Run):
         train_step.spares_memory = self._planner.must_fit
         self._utilization = Utilization(model, lambda: self.seq_len)
         self._has_ended = False  # a fit() came to the last step
+        self._inside = Scopes()  # the fit() or resume() that a thread is in
         check_ranks(self, self._evaluator.sets)
 
     @property
@@ -329,8 +334,10 @@ class Trainer(Run):
                 in a folder that holds another's.
             MetricsError: the file of a `MetricsWriter` could not be written.
             ValueError: a validation set cannot be evaluated; nothing was trained.
-            RuntimeError: the interpreter exits; another thread is in `fit` or `resume`; or an error
-                has left a part of a step, from which `resume` goes back to a checkpoint.
+            RuntimeError: the interpreter exits; `fit` or `resume` calls this, as in a callback, or
+                another thread is in one; or an error has left a part of a step, from which `resume`
+                goes back to a checkpoint.
+            DistributedError: another rank is in a `fit` that this one has left.
 
         Warns:
             UserWarning: an earlier `fit()` took the last step, so that none is left.
@@ -339,13 +346,14 @@ class Trainer(Run):
         need_interpreter("Trainer.fit")
         self._begin("fit")
         try:
-            if not shows or any(isinstance(each, Progress) for each in self.callbacks):
-                return self._fit()
-            self.callbacks.append(shown := Progress())
-            try:
-                return self._fit()
-            finally:
-                self.callbacks.remove(shown)
+            with self._outermost("fit"):
+                if not shows or any(isinstance(each, Progress) for each in self.callbacks):
+                    return self._fit()
+                self.callbacks.append(shown := Progress())
+                try:
+                    return self._fit()
+                finally:
+                    self.callbacks.remove(shown)
         finally:
             self._trains.release()
 
@@ -360,6 +368,16 @@ class Trainer(Run):
                 " meanwhile: call it in a callback, or after them"
             )
 
+    def _outermost(self, method: str) -> Scope:
+        """Return the scope of fit() or resume(), or raise inside of one."""
+        if self._inside.entries:
+            raise RuntimeError(
+                f"Trainer.{method}: a callback, loss or loader must not call it inside of"
+                f" {self._inside.innermost()}() of the same trainer: raise an exception there, and"
+                f" call it after {self._inside.innermost()}() has ended"
+            )
+        return Scope(self._inside, method)
+
     def _need_ranks(self, method: str) -> None:
         """Raise beside a training in another thread, whose messages between ranks would mix."""
         if self.group.size > 1:
@@ -368,6 +386,7 @@ class Trainer(Run):
 
     def _fit(self) -> FitResult:
         """Train, and tell the callbacks."""
+        self.group.meet("Trainer.fit")
         self._checkpoints.whole.need("fit")
         if self._has_ended and self.is_done:
             warn_of_no_steps(self.step, self.total_steps)
@@ -376,7 +395,8 @@ class Trainer(Run):
         else:
             self.check()
         self._checkpoints.begin()
-        begin_as_first(self)
+        if not self.is_apart:
+            begin_as_first(self)
         if self.options.mfu:
             self._utilization.measure(self.device)
         with InterruptGuard(self._interrupted) as guard:
@@ -465,15 +485,19 @@ class Trainer(Run):
 
         Raises:
             FormatError: the checkpoint is damaged or of another run; nothing has changed then.
-            RuntimeError: another thread is in `fit` or `resume`.
+            RuntimeError: `fit` or `resume` calls this, as in a callback, or another thread is in
+                one.
+            DistributedError: another rank is in a `fit` that this one has left.
         """
         found = None if path is None else check_path("Trainer.resume", "path", path)
         self._begin("resume")
         try:
-            self.train_step.gather()
-            self.group.first(lambda: self._checkpoints.resume(found))
-            self._has_ended = False
-            begin_as_first(self)
+            with self._outermost("resume"):
+                self.group.meet("Trainer.resume")
+                self.train_step.gather()
+                self.group.first(lambda: self._checkpoints.resume(found))
+                self._has_ended = False
+                begin_as_first(self)
         finally:
             self._trains.release()
         return self.step

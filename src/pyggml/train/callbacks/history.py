@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ...backend.undivided import Undivided
 from ...debug.tables import html_table
 from ..metrics.records import EvalMetrics, StepMetrics
 from .progress import units_of
@@ -41,6 +40,8 @@ class History(Callback):
         array([2.5])
     """
 
+    undivided = True  # a row is there with all its columns, or not
+
     def __init__(self) -> None:
         self._steps = {name: array("d") for name in _FIELDS}
         self._units = "tokens"
@@ -50,16 +51,14 @@ class History(Callback):
         """Drop what comes after the step at which the training begins."""
         self._units = units_of(trainer)
         kept = sum(step <= trainer.step for step in self._steps["step"])
-        with Undivided():
-            for values in self._steps.values():
-                del values[kept:]
+        for values in self._steps.values():
+            del values[kept:]
         self.evaluations = [each for each in self.evaluations if each.step <= trainer.step]
 
     def on_step(self, trainer: Any, metrics: StepMetrics) -> None:
         """Add a row."""
-        with Undivided():  # a row is there with all its columns, or not
-            for name, values in self._steps.items():
-                values.append(getattr(metrics, name))
+        for name, values in self._steps.items():
+            values.append(getattr(metrics, name))
 
     def on_evaluation(self, trainer: Any, metrics: EvalMetrics) -> None:
         """Add the columns of an evaluation."""

@@ -22,11 +22,17 @@ class Callback:
 
     Each method gets the `Trainer` first.
 
+    Attributes:
+        undivided: handlers of signals wait until a method of the callback returns, as suits one
+            that keeps rows; a method that takes long would keep a second Ctrl-C waiting.
+
     Example:
         >>> class Print(Callback):
         ...     def on_step(self, trainer, metrics):
         ...         print(metrics.step, metrics.loss)
     """
+
+    undivided = False
 
     def on_start(self, trainer: Any) -> None:
         """Training begins or continues at `trainer.step`."""
@@ -69,6 +75,8 @@ class MetricsWriter(Callback):
         MetricsError: from the hooks, when the file cannot be written; names it, the last
             checkpoint and the way on.
     """
+
+    undivided = True  # no line is lost
 
     def __init__(self, path: str | Path):
         self.file = MetricsFile(check_path("MetricsWriter", "path", path))

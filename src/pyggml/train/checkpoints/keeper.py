@@ -62,6 +62,15 @@ class Checkpoints:
                 " signal asks for its end, and a callback's on_step may save between two steps"
             )
 
+    def _need_average(self) -> None:
+        """Raise where the ranks' weights differ, of which a checkpoint has those of one."""
+        run = self._run
+        if run.is_apart:
+            raise RuntimeError(
+                f"Trainer.save: the run must be at an average of the ranks' weights, one of every"
+                f" {run.options.sync_every} steps, as `sync_every` says; it is at step {run.step}"
+            )
+
     @property
     def is_saved(self) -> bool:
         """True if the last checkpoint holds all that the run has done."""
@@ -93,9 +102,11 @@ class Checkpoints:
         Raises:
             ValueError: the run keeps no checkpoints.
             CheckpointError: it could not be written; the earlier ones are whole.
-            RuntimeError: a signal's handler calls it in the middle of a step or of a save.
+            RuntimeError: a signal's handler calls it in the middle of a step or of a save; or the
+                ranks have not averaged their weights yet.
         """
         self._need_rest("save")
+        self._need_average()
         self._gather()
         path = self._run.shards.lend(self.write)
         if not self._run.group.is_first:
@@ -114,6 +125,7 @@ class Checkpoints:
         with self.changing():
             with alone():  # between two steps of a training in another thread
                 self.whole.need("save")
+                self._need_average()
                 done, contents = self._done, self._contents()
             with self._files:  # whoever holds it computes nothing, so that none waits for `alone`
                 if self.last is not None and self._saved > done:

@@ -7,8 +7,12 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from ...backend.buffers import Buffer, last_write
+from ...tensors import Tensor
 from ...tensors.random import random_generator
+from ...tensors.storage import read_bytes, write
 from ..run import Run
 
 __all__ = ["WholeSteps"]
@@ -17,8 +21,9 @@ __all__ = ["WholeSteps"]
 class WholeSteps:
     """The place of the last whole step of a run.
 
-    An error may come anywhere in a step. Before the step has changed anything, the run goes back,
-    and the step's batches come again. After a part of a step neither a checkpoint nor the next step
+    An error may come anywhere in a step. Where it has changed no parameter, and nothing of the
+    optimizer, the run goes back, and the step's batches come again: statistics that the forward
+    pass has written are put back. After a part of a step neither a checkpoint nor the next step
     would be right: the run then refuses both.
 
     Args:
@@ -37,39 +42,55 @@ class WholeSteps:
         loader = run.loader
         methods = [getattr(loader, name, None) for name in ("state_dict", "load_state_dict")]
         self.has_state = saves or all(map(callable, methods))
-        self._memory: list[Buffer] = []
-        self._generator: Mapping[str, Any] | None = None  # while the loader may be ahead
+        self._memory: list[Buffer] = []  # of the parameters
+        self._statistics: list[Tensor] = []  # of normalisations, which a forward pass writes
+        self._kept: list[tuple[Tensor, np.ndarray]] = []  # what they were before the step
+        self._generator: Mapping[str, Any] | None = None  # while it or the loader may be ahead
         self._noted: tuple[Any, ...] | None = None  # while a step changes the run
 
     def loader_state(self) -> Any:
-        """Return the loader's state, or None where it has none."""
-        return copy.copy(self._run.loader.state_dict()) if self.has_state else None
+        """Return the loader's state, in which it may go on itself; None where it has none."""
+        return copy.deepcopy(self._run.loader.state_dict()) if self.has_state else None
 
     def enter(self) -> None:
         """Begin a training at the last whole step."""
         self.leave()  # again, where a signal has ended it
         model = self._run.model
-        tensors = [*model.parameters(), *getattr(model, "buffers", list)()]
-        self._memory = list({id(t.buffer): t.buffer for t in tensors}.values())
+        memory = {id(t.buffer): t.buffer for t in model.parameters()}
+        buffers = {id(t): t for t in getattr(model, "buffers", list)()}.values()
+        self._statistics = [t for t in buffers if id(t.buffer) not in memory]
+        self._memory = list(memory.values())
         self.position = self.loader_state()
 
     def leave(self) -> None:
         """End a training at the last whole step, unless an error has left a part of the next."""
-        if not self.is_whole:
-            return
-        if self._generator is not None:
-            if self.has_state:
-                self._run.drawn = []
-                self._run.loader.load_state_dict(self.position)
-            random_generator().bit_generator.state = self._generator
-        self.forget()
+        if self.is_whole:
+            self.go_back()
+            self.forget()
 
     def draw(self) -> None:
-        """Tell that the loader may be ahead from now on."""
+        """Tell that the loader, or the random generator, may be ahead from now on."""
         self._generator = random_generator().bit_generator.state
+
+    def keep(self) -> None:
+        """Tell that what was drawn counts."""
+        self._generator, self._kept = None, []
+
+    def go_back(self) -> None:
+        """Bring loader, random generator and statistics to where `draw` was called."""
+        if self._generator is None:
+            return
+        for t, raw in self._kept:
+            write(t.node, raw)
+        if self.has_state:
+            self._run.drawn = []
+            self._run.loader.load_state_dict(copy.deepcopy(self.position))
+        random_generator().bit_generator.state = self._generator
+        self.keep()
 
     def begin(self) -> None:
         """Tell that a step changes the run from now on."""
+        self._kept = [(t, read_bytes(t.node)) for t in self._statistics]
         self._noted = self._now()
 
     def end(self, position: Any) -> None:
@@ -78,7 +99,8 @@ class WholeSteps:
         Args:
             position: state of the loader after its batches.
         """
-        self.position, self._generator, self._noted = position, None, None
+        self.position, self._noted = position, None
+        self.keep()
 
     @property
     def is_whole(self) -> bool:
@@ -104,7 +126,8 @@ class WholeSteps:
 
     def forget(self) -> None:
         """Tell that the run is at a whole step, and the loader there."""
-        self.position = self._generator = self._noted = None
+        self.position = self._noted = None
+        self.keep()
 
     def _now(self) -> tuple[Any, ...]:
         """Return the numbers that a step changes."""
