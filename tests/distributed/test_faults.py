@@ -63,6 +63,7 @@ def test_a_rank_that_computes_for_long_is_left_alone(tmp_path: Path) -> None:
     assert done.stdout.split() == ["on", "on"], done.stderr
 
 
+AGAIN = "trainer.fit(progress=False)"
 ALONE = """
 import numpy as np
 import pyggml as pg
@@ -84,7 +85,7 @@ fails.append({rank})
 try:
     trainer.fit(progress=False)
 except OSError:
-    trainer.fit(progress=False)
+    {again}
 print("rank", rank, "came to step", trainer.step, flush=True)
 """
 
@@ -92,7 +93,7 @@ print("rank", rank, "came to step", trainer.step, flush=True)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_fails_alone_cannot_fit_again(rank: int, tmp_path: Path) -> None:
     """The others wait in the step that it has left."""
-    done = run_code(2, tmp_path, ALONE.format(rank=rank))
+    done = run_code(2, tmp_path, ALONE.format(rank=rank, again=AGAIN))
     assert done.returncode != 0
     said = rf"Trainer.fit: every rank must call it; an error has ended .* rank {rank} alone"
     assert re.search(said, done.stderr), done.stderr
@@ -100,9 +101,17 @@ def test_a_rank_that_fails_alone_cannot_fit_again(rank: int, tmp_path: Path) -> 
 
 
 def test_ranks_that_fail_together_fit_again(tmp_path: Path) -> None:
-    done = run_code(2, tmp_path, ALONE.format(rank="rank"))
+    done = run_code(2, tmp_path, ALONE.format(rank="rank", again=AGAIN))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("came to step 9") == 2
+
+
+def test_ranks_that_go_on_differently_are_told(tmp_path: Path) -> None:
+    again = 'trainer.resume("checkpoint") if rank else ' + AGAIN
+    done = run_code(2, tmp_path, ALONE.format(rank="rank", again=again))
+    assert done.returncode != 0
+    assert re.search(r"(rank 1 has called Trainer.resume|rank 0 has called .*fit)", done.stderr)
+    assert "came to step" not in done.stdout
 
 
 def lives(process: int) -> bool:

@@ -156,10 +156,11 @@ class Group:
         """Wait until every rank is here; no other operation takes this one for its own.
 
         Args:
-            where: the function, for the message.
+            where: the function that every rank calls, of at most 32 letters.
 
         Raises:
-            DistributedError: another rank waits in an operation that this rank has left.
+            DistributedError: another rank waits in an operation that this rank has left, or calls
+                another function.
         """
 
     def wait_until(self, is_done: Callable[[], bool]) -> None:

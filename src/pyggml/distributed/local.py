@@ -28,7 +28,8 @@ class LocalSteps:
         momentum: of the outer step.
 
     Attributes:
-        tokens: of this rank since the last `sync`, counted by who trains.
+        steps: of this rank since the last `sync` or `begin`.
+        tokens: of these steps.
         apart: states of the ranks from 1 on, by the text of their numbers, as a checkpoint has
             them; on rank 0, and until the next `sync`.
 
@@ -47,7 +48,7 @@ class LocalSteps:
         self, group: Group, params: Mapping[str, Tensor], lr: float = 0.7, momentum: float = 0.9
     ):
         self.lr, self.momentum = np.float32(lr), np.float32(momentum)
-        self.tokens = 0
+        self.steps = self.tokens = 0
         self.apart: dict[str, Any] = {}
         self._group, self._params = group, dict(params)
         self._anchor: dict[str, np.ndarray] = {}
@@ -55,9 +56,18 @@ class LocalSteps:
         self.begin()
 
     def begin(self) -> None:
-        """Take the weights as they are for the anchor, where no rank has taken a step since."""
-        self.tokens = 0
+        """Take the weights as they are for the anchor."""
+        self.steps = self.tokens = 0
         self._anchor = {n: np.array(p.numpy(), np.float32) for n, p in self._params.items()}
+
+    def count(self, tokens: int) -> None:
+        """Count a step.
+
+        Args:
+            tokens: that it trained on.
+        """
+        self.steps += 1
+        self.tokens += tokens
 
     def sync(self, *sums: float) -> list[float]:
         """Take the outer step; every rank has the same weights afterwards.
@@ -78,7 +88,7 @@ class LocalSteps:
             velocity += mean
             anchor -= self.lr * (mean + self.momentum * velocity)
             self._params[name].copy_(anchor)
-        self.tokens, self.apart = 0, {}
+        self.steps, self.tokens, self.apart = 0, 0, {}
         return list(map(float, totals))
 
     def gather(self, state: Any) -> None:

@@ -179,12 +179,13 @@ class MPIGroup(Group):
     def meet(self, where: str) -> None:
         """Send each of the others a message, and wait for theirs."""
         others = set(range(self.size)) - {self.rank}
-        mark, since = np.zeros(1, np.int8), list[float]()
+        mark, since = _mark(where), list[float]()
+        came = {other: np.zeros_like(mark) for other in others}
         sent = [self._comm.Isend(mark, other, _MEETS) for other in others]
 
         def are_here() -> bool:
             for other in [other for other in others if self._comm.Iprobe(other, _MEETS)]:
-                self._comm.Recv(np.zeros(1, np.int8), other, _MEETS)
+                self._comm.Recv(came[other], other, _MEETS)
                 others.remove(other)
             lost = [] if self._pulse is None else sorted(others & self._pulse.elsewhere())
             since[:] = (since or [time.monotonic()]) if lost else []
@@ -197,6 +198,14 @@ class MPIGroup(Group):
             return not others and bool(self._mpi.Request.Testall(sent))
 
         self._wait(are_here, counts=False)
+        for other, its in came.items():
+            if its.tobytes() != mark.tobytes():
+                name = its.tobytes().rstrip(bytes(1)).decode()
+                raise DistributedError(
+                    f"{where}: every rank must call the same function; rank {other} has called"
+                    f" {name} meanwhile: call it on all ranks, in the same order, also after an"
+                    " error"
+                )
 
     def wait_until(self, is_done: Callable[[], bool]) -> None:
         """Wait, as for operations of MPI."""
@@ -273,6 +282,13 @@ class MPIGroup(Group):
         text = "".join(traceback.format_exception(kind, error, trace)).strip()
         if self.leave(text):
             self._show(kind, error, trace)
+
+
+def _mark(name: str) -> np.ndarray:
+    """Return a name as bytes, of which there are always as many."""
+    found = np.zeros(32, np.uint8)
+    found[: len(name)] = list(name.encode("ascii"))
+    return found
 
 
 def _own_version() -> str:

@@ -163,7 +163,7 @@ class Loop:
                 run.step += 1
                 run.tokens += result.tokens
                 if run.local is not None:
-                    run.local.tokens += result.tokens
+                    run.local.count(result.tokens)
                 run.drawn = []
                 self._clock.count(result, result.loss)
                 if run.local is None or run.is_apart:

@@ -180,8 +180,9 @@ class Run(NotCopied):
     @property
     def is_apart(self) -> bool:
         """True between two averages of the ranks' weights, which differ meanwhile."""
-        every = self.options.sync_every
-        return bool(every and self.step % every and self.step < self.total_steps)
+        if self.local is None or not self.local.steps:
+            return False
+        return bool(self.step % self.options.sync_every) and self.step < self.total_steps
 
     @property
     def is_best(self) -> bool:
@@ -223,7 +224,8 @@ class Run(NotCopied):
             event: name of the method.
             details: its arguments after the trainer.
         """
-        self._tell(deque([self._event(event, details)]))
+        # A signal's handler may tell on_interrupt in a step, which can still be interrupted.
+        self._tell(deque([self._event(event, details)]), event != "on_interrupt")
 
     def owe(self, event: str, *details: Any) -> None:
         """Note an event, of which `tell_owed` tells the callbacks.
@@ -243,7 +245,7 @@ class Run(NotCopied):
         left: list[Callback] = [self.history, *(self.callbacks if self.group.is_first else ())]
         return methodcaller(event, self, *details), deque(left)
 
-    def _tell(self, events: deque[_Event]) -> None:
+    def _tell(self, events: deque[_Event], blocks: bool = True) -> None:
         """Tell the callbacks of events, each once, whatever a handler of a signal raises."""
         errors: list[BaseException] = []
         while events:
@@ -251,8 +253,9 @@ class Run(NotCopied):
             while left:
                 # One call of C takes a callback out and calls it.
                 told = map(call, starmap(left.popleft, repeat((), 1)))
+                waits = blocks and type(left[0]).undivided is True
                 try:
-                    with Undivided() if left[0].undivided else nullcontext():
+                    with Undivided() if waits else nullcontext():
                         settle()
                         deque(told, maxlen=0)
                 except BaseException as error:  # noqa: BLE001 - the others are told first
