@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import random
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 import pyggml as pg
 from pyggml import data, nn, optim, train
+from pyggml.train import diagnose, loop
 
 from .tiny import SEQ_LEN, VOCAB, make_model, make_trainer, same, tokens
 
@@ -228,6 +230,126 @@ def test_numbers_that_an_evaluation_has_drawn_come_again(
         each.fit(progress=False)
         assert same(each.model.state_dict(), whole.model.state_dict())
         assert each.last_evaluation == whole.last_evaluation
+
+
+class Noise:
+    """A loader, or a validation set, that draws its numbers; others may look in meanwhile."""
+
+    batch_size = 8
+
+    def __init__(self, look: Any = None) -> None:
+        self.look, self.number = look, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        x = pg.randn((8, 4)).numpy()
+        if self.look is not None:
+            self.look()
+        self.number += 1
+        return x, (x.sum(axis=1) > 0).astype(np.int64)
+
+    def once(self) -> Iterator[Any]:
+        yield from (next(self), next(self))
+
+    def state_dict(self) -> dict[str, int]:
+        return {"number": self.number}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.number = state["number"]
+
+
+class Beside:
+    """Saves in another thread, once, when a trainer has come to a step."""
+
+    def __init__(self, at: int):
+        self.trainer: train.Trainer | None = None
+        self.saved: list[Path] = []
+        self._at = at
+
+    def __call__(self) -> None:
+        trainer = self.trainer
+        if trainer is not None and trainer.step == self._at and not self.saved:
+            thread = threading.Thread(target=lambda: self.saved.append(trainer.save()))
+            thread.start()
+            thread.join()
+
+
+@pytest.mark.parametrize("draws", ["batch", "evaluation"])
+def test_what_another_thread_saves_while_numbers_are_drawn(draws: str, tmp_path: Path) -> None:
+    def make(name: str, look: Any = None) -> train.Trainer:
+        pg.seed(3)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 3))
+        batches, val = (Noise(look if draws == each else None) for each in ("batch", "evaluation"))
+        return train.Trainer(
+            model, batches, val, optimizer=optim.AdamW(model, lr=1e-2), steps=9, eval_every=4,
+            save_every=0, keep_best=False, checkpoint_dir=tmp_path / name,
+        )  # fmt: skip
+
+    (whole := make("whole")).fit(progress=False)
+    trainer = make("one", beside := Beside(4))
+    beside.trainer = trainer
+    trainer.fit(progress=False)
+    assert same(trainer.model.state_dict(), whole.model.state_dict())
+    again = make("other")
+    assert again.resume(beside.saved[0]) == 4
+    again.fit(progress=False)
+    assert same(again.model.state_dict(), whole.model.state_dict())
+
+
+def test_what_another_thread_saves_while_a_step_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step has failed, and has moved the statistics, which are not put back yet."""
+    nan, trainer = {6}, rows(tmp_path, prefetch=0, save_every=0)
+    inner, beside = data.ArrayDataset.batch, Beside(5)
+    beside.trainer = trainer
+
+    def batch(dataset: Any, items: np.ndarray) -> Any:
+        x, y = inner(dataset, items)
+        return (x * np.float32(np.nan) if trainer.step + 1 in nan and len(dataset) == 64 else x), y
+
+    def explain(*given: Any) -> str:
+        text = diagnose.explain(*given)
+        beside()
+        return text
+
+    monkeypatch.setattr(data.ArrayDataset, "batch", batch)
+    monkeypatch.setattr(loop, "explain", explain)
+    with pytest.raises(train.TrainingError, match="is nan"):
+        trainer.fit(progress=False)
+    nan.clear()
+    again = rows()
+    assert again.resume(beside.saved[0]) == 5
+    assert same(again.model.state_dict(), trainer.model.state_dict())
+    assert all(np.isfinite(value).all() for value in again.model.state_dict().values())
+
+
+def test_a_second_signal_ends_a_step_at_once() -> None:
+    """Also when the callbacks were told of the first one in the same step."""
+    (whole := rows(steps=3)).fit(progress=False)
+    trainer, came = rows(steps=3), list[int]()
+
+    def hook(gradient: Any) -> None:
+        while trainer.step == 1 and len(came) < 3:
+            signal.raise_signal(signal.SIGINT)
+            came.append(trainer.step)
+
+    trainer.model[0].weight.register_hook(hook)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit(progress=False)
+    assert (came, trainer.step) == ([1], 1)
+    came.extend((0, 0))
+    trainer.fit(progress=False)
+    assert same(trainer.model.state_dict(), whole.model.state_dict())
+
+
+def test_a_run_is_not_between_averages_where_it_was_resumed(tmp_path: Path) -> None:
+    rows(tmp_path, sync_every=4, steps=4, eval_every=0, save_every=4).fit(progress=False)
+    trainer = rows(tmp_path, sync_every=3, steps=9, eval_every=0, save_every=0)
+    assert trainer.resume() == 4
+    assert trainer.save().name == "step-000004"
 
 
 class Spoil(train.Callback):

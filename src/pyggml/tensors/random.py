@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 from ..checks import instance, whole
 from ..errors import fitting
 
-__all__ = ["generator_of", "random_generator", "seed"]
+__all__ = ["generator_of", "looking_ahead", "random_generator", "seed"]
 
 # Made at its first use: `numpy.random` is a tenth of the time that the import would take.
 _generator: np.random.Generator | None = None
@@ -46,6 +49,16 @@ def random_generator() -> np.random.Generator:
         seed(0)
     assert _generator is not None
     return _generator
+
+
+@contextmanager
+def looking_ahead() -> Iterator[None]:
+    """Return a block after which the generator is as before, as for a look at the data."""
+    state = random_generator().bit_generator.state
+    try:
+        yield
+    finally:
+        random_generator().bit_generator.state = state
 
 
 def generator_of(who: str, generator: np.random.Generator | None) -> np.random.Generator:

@@ -14,6 +14,7 @@ from ..backend.library import cpu_features
 from ..data.fingerprint import fingerprint
 from ..distributed import Group, check_same
 from ..errors import ConfigError
+from ..tensors.random import random_generator
 from ..tensors.storage import read_bytes, write
 from .checkpoints.checkpoint import Checkpoint
 from .checkpoints.restore import other_state, rank_state, restore, restore_rank, state_of
@@ -160,7 +161,8 @@ def _spread(run: Run) -> None:
     found: list[Any] = []
     if group.is_first:
         weights = {} if divides else run.weights.state_dict()
-        found = [state_of(run, run.loader.state_dict()), weights, other_state(run)]
+        generator = random_generator().bit_generator.state
+        found = [state_of(run, run.loader.state_dict(), generator), weights, other_state(run)]
     state, weights, others = group.share(found)
     for _, tensor in run.weights.named_state() if divides else ():
         # One by one: a rank may lack the memory for copies of all.

@@ -22,6 +22,7 @@ from ..data.loader import Epochs
 from ..errors import ConfigError, fitting
 from ..models import LanguageModel
 from ..optim import AdamW
+from ..tensors.random import looking_ahead
 from .arguments import (
     check_callbacks,
     check_fingerprint,
@@ -300,7 +301,8 @@ class Trainer(Run):
         """
         self._begin("plan")
         try:
-            return self._planner.make()
+            with looking_ahead():
+                return self._planner.make()
         finally:
             self._trains.release()
 
@@ -310,7 +312,8 @@ class Trainer(Run):
         Raises:
             ValueError: a set has no batch, or one that does not suit the model or a metric.
         """
-        self._evaluator.check()
+        with looking_ahead():
+            self._evaluator.check()
 
     def fit(self, *, progress: bool = True) -> FitResult:
         """Train from the current step to the last.

@@ -138,13 +138,14 @@ class Checkpoints:
     def _contents(self) -> tuple[TrainState, dict[str, Any], dict[str, Any]]:
         """Return what a checkpoint holds: where the run stands, weights, and the optimizer."""
         run = self._run
+        self.whole.put_back()  # a step of another thread has failed, which goes back just now
         return self._state(), run.shards.weights(run.weights), optimizer_state(run)
 
     def _state(self) -> TrainState:
         """Return where the run stands."""
         position = self.whole.position
         loader = self.whole.loader_state() if position is None else position
-        return state_of(self._run, loader)
+        return state_of(self._run, loader, self.whole.generator_state())
 
     def save_best(self) -> None:
         """Keep the checkpoint of this step apart, as the best; rank 0 writes, and all call it.

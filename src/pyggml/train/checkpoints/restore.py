@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,13 @@ __all__ = [
 _OUTER, _RANKS = "outer", "ranks"
 
 
-def state_of(run: Run, loader: dict[str, Any]) -> TrainState:
+def state_of(run: Run, loader: dict[str, Any], generator: Mapping[str, Any]) -> TrainState:
     """Return the state of a run, apart from its arrays.
 
     Args:
         run: the run.
         loader: state of its loader.
+        generator: state of the random generator.
     """
     schedule: Any = run.schedule
     return TrainState(
@@ -46,7 +47,7 @@ def state_of(run: Run, loader: dict[str, Any]) -> TrainState:
         run.tokens,
         run.elapsed_s,
         loader,
-        {"generator": random_generator().bit_generator.state},
+        {"generator": generator},
         run.options.to_dict(),
         run.best,
         run.data,

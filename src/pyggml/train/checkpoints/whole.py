@@ -45,7 +45,7 @@ class WholeSteps:
         self._memory: list[Buffer] = []  # of the parameters
         self._statistics: list[Tensor] = []  # of normalisations, which a forward pass writes
         self._kept: list[tuple[Tensor, np.ndarray]] = []  # what they were before the step
-        self._generator: Mapping[str, Any] | None = None  # while it or the loader may be ahead
+        self._generator: Mapping[str, Any] | None = None  # while it may be ahead, or the loader
         self._noted: tuple[Any, ...] | None = None  # while a step changes the run
 
     def loader_state(self) -> Any:
@@ -80,13 +80,21 @@ class WholeSteps:
         """Bring loader, random generator and statistics to where `draw` was called."""
         if self._generator is None:
             return
-        for t, raw in self._kept:
-            write(t.node, raw)
+        self.put_back()
         if self.has_state:
             self._run.drawn = []
             self._run.loader.load_state_dict(copy.deepcopy(self.position))
         random_generator().bit_generator.state = self._generator
         self.keep()
+
+    def generator_state(self) -> Mapping[str, Any]:
+        """Return the random generator's state after the last whole step."""
+        return self._generator or random_generator().bit_generator.state
+
+    def put_back(self) -> None:
+        """Give statistics the numbers that they had before a step which failed."""
+        for t, raw in self._kept:
+            write(t.node, raw)
 
     def begin(self) -> None:
         """Tell that a step changes the run from now on."""
