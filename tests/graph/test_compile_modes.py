@@ -60,6 +60,19 @@ def test_random_numbers_are_drawn_at_each_run(draw: Callable[[], pg.Tensor]) -> 
         np.testing.assert_array_equal(noisy(np.zeros((4, 8), np.float32)).numpy(), want)
 
 
+def test_a_seed_restarts_the_numbers_of_a_recorded_function() -> None:
+    noisy = pg.compile(lambda x: x + pg.randn(4, 8))
+    x, found = np.zeros((4, 8), np.float32), []
+    for _ in range(2):
+        pg.seed(3)
+        noisy(x)
+        found.append(noisy(x).numpy())
+    pg.seed(3)
+    wanted = [pg.randn(4, 8).numpy() for _ in range(2)]
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[1], wanted[1])
+
+
 def test_random_numbers_are_not_read_while_they_are_to_come() -> None:
     with pytest.raises(RecordingError, match="must not read"):
         pg.compile(lambda x: x * pg.rand(2).numpy())(np.ones(2, np.float32))

@@ -218,7 +218,7 @@ def rand(
     extents, kind = shape_and_dtype("rand", shape, dtype)
     check_room("rand", math.prod(extents), 4)
     source = generator_of("rand", generator)
-    made = _drawn(lambda: source.random(extents, np.float32), extents, kind, device)
+    made = _drawn(lambda: source().random(extents, np.float32), extents, kind, device)
     return wanting("rand", made, requires_grad)
 
 
@@ -234,7 +234,7 @@ def randn(
     extents, kind = shape_and_dtype("randn", shape, dtype)
     check_room("randn", math.prod(extents), 4)
     source = generator_of("randn", generator)
-    made = _drawn(lambda: source.standard_normal(extents, np.float32), extents, kind, device)
+    made = _drawn(lambda: source().standard_normal(extents, np.float32), extents, kind, device)
     return wanting("randn", made, requires_grad)
 
 
@@ -273,7 +273,7 @@ def randint(
     extents, _ = shape_and_dtype("randint", (size,), "i32")
     check_room("randint", math.prod(extents))
     source = generator_of("randint", generator)
-    return _drawn(lambda: source.integers(least, end, extents), extents, "i32", device)
+    return _drawn(lambda: source().integers(least, end, extents), extents, "i32", device)
 
 
 @fitting
@@ -297,7 +297,7 @@ def randperm(n: int, generator: np.random.Generator | None = None) -> Tensor:
     count = whole("randperm", "n", n, 1, 2**31 - 1)
     source = generator_of("randperm", generator)
     check_room("randperm", count)
-    return _drawn(lambda: source.permutation(count).astype(np.int32), (count,), "i32", None)
+    return _drawn(lambda: source().permutation(count).astype(np.int32), (count,), "i32", None)
 
 
 def _of(x: Tensor, made: Tensor) -> Tensor:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import copy
+from collections.abc import Callable
 
 import numpy as np
 
+from ..backend.scopes import Scope, Scopes
 from ..checks import instance, whole
 from ..errors import fitting
 
@@ -15,6 +16,7 @@ __all__ = ["generator_of", "looking_ahead", "random_generator", "seed"]
 
 # Made at its first use: `numpy.random` is a tenth of the time that the import would take.
 _generator: np.random.Generator | None = None
+_copies = Scopes()  # in place of it
 
 
 @fitting
@@ -48,22 +50,21 @@ def random_generator() -> np.random.Generator:
     if _generator is None:
         seed(0)
     assert _generator is not None
-    return _generator
+    found: np.random.Generator = _copies.innermost(_generator)
+    return found
 
 
-@contextmanager
-def looking_ahead() -> Iterator[None]:
-    """Return a block after which the generator is as before, as for a look at the data."""
-    state = random_generator().bit_generator.state
-    try:
-        yield
-    finally:
-        random_generator().bit_generator.state = state
+def looking_ahead() -> Scope:
+    """Return a block in which this thread draws from a copy, as for a look at the data."""
+    return Scope(_copies, copy.deepcopy(random_generator()))
 
 
-def generator_of(who: str, generator: np.random.Generator | None) -> np.random.Generator:
-    """Return the generator that a function was given, or that of `random_generator`."""
+def generator_of(
+    who: str, generator: np.random.Generator | None
+) -> Callable[[], np.random.Generator]:
+    """Return what gives the generator of a function, its own or that of `random_generator`."""
     if generator is None:
-        return random_generator()
+        return random_generator  # as it is then: `seed` makes another one
     cure = "use np.random.default_rng(seed)"
-    return instance(who, "generator", generator, np.random.Generator, cure)
+    given = instance(who, "generator", generator, np.random.Generator, cure)
+    return lambda: given
