@@ -106,6 +106,52 @@ def test_ranks_that_fail_together_fit_again(tmp_path: Path) -> None:
     assert done.stdout.count("came to step 9") == 2
 
 
+ROUNDS = """
+import numpy as np
+import pyggml as pg
+from pyggml import data, distributed, nn, optim, train
+rank = distributed.init().rank
+fails = []
+def schedule(step):
+    if fails and step == 4 - rank:
+        fails.clear()
+        raise OSError("once")
+    return 1e-2
+x = np.random.default_rng(0).standard_normal((64, 4)).astype("f4")
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+trainer = train.Trainer(
+    model, data.ArrayDataset(x, np.arange(64) % 3), optimizer=optim.AdamW(model), batch_size=8,
+    steps=9, schedule=schedule, rank_timeout=30, sync_every={every}, checkpoint_dir="checkpoints",
+    eval_every=0, save_every={every},
+)
+fails.append(rank)
+try:
+    trainer.fit(progress=False)
+except OSError:
+    pass
+try:
+    trainer.fit(progress=False)
+except pg.DistributedError as error:
+    print(error, flush=True)
+    trainer.resume("checkpoints/step-000003")
+    trainer.fit(progress=False)
+print("rank", rank, "came to step", trainer.step, flush=True)
+"""
+
+
+@pytest.mark.parametrize("every", [3, 5])
+def test_local_steps_go_on_in_the_same_round(
+    every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One rank fails at step 4, the other one at step 3, where an average may be."""
+    monkeypatch.chdir(tmp_path)
+    done = run_code(2, tmp_path, ROUNDS.format(every=every))
+    assert done.returncode == 0, done.stderr
+    told = "the ranks must be between the same averages of their weights; errors have ended them"
+    assert done.stdout.count(f"{told} at steps from 3 to 4") == (2 if every == 3 else 0)
+    assert done.stdout.count("came to step 9") == 2
+
+
 def test_ranks_that_go_on_differently_are_told(tmp_path: Path) -> None:
     again = 'trainer.resume("checkpoint") if rank else ' + AGAIN
     done = run_code(2, tmp_path, ALONE.format(rank="rank", again=again))

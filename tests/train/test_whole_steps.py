@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import random
+import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -211,7 +212,7 @@ def test_numbers_that_an_evaluation_has_drawn_come_again(
     """A loss may draw some; another process then evaluates again, or the same one."""
     options: dict[str, Any] = {"loss": noisy, "eval_every": 3}
     (whole := rows(**options)).fit(progress=False)
-    trainer, inner, left = rows(tmp_path, **options), train.TrainStep.evaluated, [at]
+    trainer, inner, left = rows(tmp_path / "one", **options), train.TrainStep.evaluated, [at]
 
     def evaluated(step: Any, batch: Any) -> Any:
         left[0] -= 1
@@ -224,10 +225,13 @@ def test_numbers_that_an_evaluation_has_drawn_come_again(
     monkeypatch.setattr(train.TrainStep, "evaluated", evaluated)
     with pytest.raises(train.TrainingInterrupted if stops else ValueError):
         trainer.fit(progress=False)
-    again = rows(tmp_path, **options)
-    assert again.resume() == trainer.step
+    shutil.copytree(tmp_path / "one", tmp_path / "other")
+    step = trainer.step
+    trainer.fit(progress=False)
+    again = rows(tmp_path / "other", **options)
+    assert again.resume() == step
+    again.fit(progress=False)
     for each in (trainer, again):
-        each.fit(progress=False)
         assert same(each.model.state_dict(), whole.model.state_dict())
         assert each.last_evaluation == whole.last_evaluation
 
@@ -258,6 +262,60 @@ class Noise:
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.number = state["number"]
+
+
+class Stream(Noise):
+    """The numbers of a loader without a state, which may raise before it draws."""
+
+    state_dict = load_state_dict = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("fails", ["loader", "optimizer", "callback"])
+def test_batches_of_a_stream_are_drawn_once(
+    fails: str, accumulate: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(*callbacks: train.Callback) -> train.Trainer:
+        pg.seed(3)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 3))
+        return train.Trainer(
+            model, Stream(), optimizer=optim.AdamW(model, lr=1e-2), steps=8, loss=noisy,
+            accumulate=accumulate, callbacks=list(callbacks),
+        )  # fmt: skip
+
+    (whole := make()).fit(progress=False)
+    trainer = make(*[Fail(ValueError("once"))] * (fails == "callback"))
+    if fails == "loader":
+        once(Stream, "__next__", monkeypatch, 4, after=False)
+    if fails == "optimizer":
+        once(optim.AdamW, "step", monkeypatch, 3, after=False)
+    with pytest.raises(ValueError, match="once"):
+        trainer.fit(progress=False)
+    trainer.fit(progress=False)
+    assert same(trainer.model.state_dict(), whole.model.state_dict())
+
+
+def test_a_look_ahead_draws_from_a_copy() -> None:
+    """Also beside a thread that draws for itself."""
+    model, found = rows().model, list[float]()
+    pg.seed(1)
+    wanted = [pg.random_generator().random() for _ in range(4)]
+    pg.seed(1)
+
+    def draw() -> None:
+        found.append(pg.random_generator().random())
+
+    def look() -> None:
+        thread = threading.Thread(target=draw)
+        thread.start()
+        thread.join()
+
+    draw()
+    trainer = train.Trainer(model, Noise(), Noise(look), optimizer=optim.AdamW(model), steps=1)
+    trainer.check()
+    draw()
+    assert 2 < len(found) <= len(wanted)
+    assert found == wanted[: len(found)]
 
 
 class Beside:

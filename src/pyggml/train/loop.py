@@ -189,7 +189,8 @@ class Loop:
     def _next_batches(self) -> list[Batch]:
         """Draw the batches of a step."""
         run = self._run
-        self._whole.draw()
+        if self._whole.has_state:
+            self._whole.draw()
         # Of C: each batch is kept as soon as it is drawn.
         left = run.options.accumulate - len(run.drawn)
         assert run.batches is not None
@@ -200,6 +201,7 @@ class Loop:
                 f"train: the loader ended after step {run.step} of {run.total_steps}; "
                 "it must go on without an end, as those of pyggml.data do"
             )
+        self._whole.drew()
         return list(run.drawn)
 
     def _after_step(self, resumed: bool = False) -> None:

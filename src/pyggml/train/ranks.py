@@ -13,7 +13,7 @@ from .. import distributed
 from ..backend.library import cpu_features
 from ..data.fingerprint import fingerprint
 from ..distributed import Group, check_same
-from ..errors import ConfigError
+from ..errors import ConfigError, DistributedError
 from ..tensors.random import random_generator
 from ..tensors.storage import read_bytes, write
 from .checkpoints.checkpoint import Checkpoint
@@ -22,7 +22,14 @@ from .exchange import Exchange
 from .options import TrainerOptions
 from .run import Run
 
-__all__ = ["begin_as_first", "check_ranks", "join", "make_exchange", "step_group"]
+__all__ = [
+    "begin_as_first",
+    "check_ranks",
+    "join",
+    "make_exchange",
+    "need_same_round",
+    "step_group",
+]
 
 _log = logging.getLogger("pyggml.train")
 # Options that each rank may have otherwise.
@@ -133,6 +140,29 @@ def check_ranks(run: Run, sets: Iterable[str]) -> None:
 def _sample(param: Any) -> Any:
     """Return the numbers of a parameter's first row, or of all of a vector."""
     return (param if param.ndim < 2 else param.reshape(-1, param.shape[-1])[:1]).numpy()
+
+
+def need_same_round(run: Run) -> None:
+    """Raise where errors have ended the ranks on both sides of an average of their weights.
+
+    Args:
+        run: of this rank.
+
+    Raises:
+        DistributedError: they have; the ranks cannot go on from there together.
+    """
+    if run.local is None or run.group.size == 1:
+        return
+    left = run.total_steps - run.step
+    apart, together, latest, most = run.group.maxima(
+        int(run.is_apart), int(not run.is_apart), run.step, left
+    )
+    if apart and together:
+        raise DistributedError(
+            "Trainer.fit: the ranks must be between the same averages of their weights; errors have"
+            f" ended them at steps from {run.total_steps - most} to {latest}, where an average is:"
+            " call resume() on all ranks first"
+        )
 
 
 def begin_as_first(run: Run) -> None:

@@ -49,7 +49,14 @@ from .memory.fit import MemoryPlanner
 from .metrics import EvalMetrics
 from .metrics.efficiency import Utilization, free_memory
 from .options import TrainerOptions
-from .ranks import begin_as_first, check_ranks, join, make_exchange, step_group
+from .ranks import (
+    begin_as_first,
+    check_ranks,
+    join,
+    make_exchange,
+    need_same_round,
+    step_group,
+)
 from .result import FitResult
 from .run import Run
 from .schedule import check_rates, make_schedule
@@ -340,7 +347,8 @@ class Trainer(Run):
             RuntimeError: the interpreter exits; `fit` or `resume` calls this, as in a callback, or
                 another thread is in one; or an error has left a part of a step, from which `resume`
                 goes back to a checkpoint.
-            DistributedError: another rank is in a `fit` that this one has left.
+            DistributedError: another rank is in a `fit` that this one has left, or at the other
+                side of an average of the ranks' weights.
 
         Warns:
             UserWarning: an earlier `fit()` took the last step, so that none is left.
@@ -390,6 +398,7 @@ class Trainer(Run):
     def _fit(self) -> FitResult:
         """Train, and tell the callbacks."""
         self.group.meet("Trainer.fit")
+        need_same_round(self)
         self._checkpoints.whole.need("fit")
         if self._has_ended and self.is_done:
             warn_of_no_steps(self.step, self.total_steps)

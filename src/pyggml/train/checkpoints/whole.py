@@ -72,6 +72,11 @@ class WholeSteps:
         """Tell that the loader, or the random generator, may be ahead from now on."""
         self._generator = random_generator().bit_generator.state
 
+    def drew(self) -> None:
+        """Tell that a step's batches are there; those of a loader without a state stay."""
+        if not self.has_state:
+            self.draw()
+
     def keep(self) -> None:
         """Tell that what was drawn counts."""
         self._generator, self._kept = None, []
