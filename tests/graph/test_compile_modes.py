@@ -60,17 +60,38 @@ def test_random_numbers_are_drawn_at_each_run(draw: Callable[[], pg.Tensor]) -> 
         np.testing.assert_array_equal(noisy(np.zeros((4, 8), np.float32)).numpy(), want)
 
 
-def test_a_seed_restarts_the_numbers_of_a_recorded_function() -> None:
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x: x + pg.randn(4, 8),
+        lambda x: nn.functional.dropout(x + 1.0, 0.5),
+        lambda x: nn.functional.dropout(x + pg.randn(4, 8), 0.5),
+    ],
+    ids=["randn", "dropout", "both"],
+)
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_seed_restarts_the_numbers_of_a_recorded_function(draw: Any, before: int) -> None:
+    noisy = pg.compile(draw)
+    for _ in range(before):
+        noisy(np.zeros((2, 4, 8), np.float32))
+    x = np.zeros((4, 8), np.float32)
+    found = []
+    for _ in range(3):
+        pg.seed(3)
+        found.append([noisy(x).numpy() for _ in range(3)])
+    np.testing.assert_array_equal(found[1], found[2])
+    if not before:
+        np.testing.assert_array_equal(found[0], found[1])
+    assert not np.array_equal(found[0][0], found[0][1])
+
+
+def test_a_seed_restarts_randn_as_it_does_elsewhere() -> None:
     noisy = pg.compile(lambda x: x + pg.randn(4, 8))
-    x, found = np.zeros((4, 8), np.float32), []
     for _ in range(2):
         pg.seed(3)
-        noisy(x)
-        found.append(noisy(x).numpy())
+        found = [noisy(np.zeros((4, 8), np.float32)).numpy() for _ in range(2)]
     pg.seed(3)
-    wanted = [pg.randn(4, 8).numpy() for _ in range(2)]
-    np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_array_equal(found[1], wanted[1])
+    np.testing.assert_array_equal(found, [pg.randn(4, 8).numpy() for _ in range(2)])
 
 
 def test_random_numbers_are_not_read_while_they_are_to_come() -> None:

@@ -14,7 +14,7 @@ from ..backend.scopes import Scope, Scopes
 from ..checks import instance, number, whole
 from ..errors import ShapeError, fitting, shown
 from ..tensors.create import tensor
-from ..tensors.random import random_generator
+from ..tensors.random import random_generator, seeds
 from ..tensors.record import record
 from ..tensors.tensor import Tensor
 from .matrices import rows_in_order
@@ -36,7 +36,8 @@ class DropoutStream(Scope):
     recorded anew, and the same offset brings the same masks back.
 
     Args:
-        seed: whole number from 0, of which 32 bits count; None draws one at the first use.
+        seed: whole number from 0, of which 32 bits count; None draws one at the first use, and at
+            the first `seek` after `pg.seed`, from which the masks are counted then.
 
     Example:
         >>> stream = DropoutStream(1)
@@ -48,6 +49,9 @@ class DropoutStream(Scope):
     def __init__(self, seed: int | None = None):
         super().__init__(_streams)
         self._seed = None if seed is None else whole("DropoutStream", "seed", seed, 0)
+        self._draws = seed is None
+        self._drawn = 0  # `seeds` when the seed was drawn
+        self._first: int | None = 0 if seed is not None else None  # offset of the seed's first mask
         self._offset = 0
         self._written: int | None = 0  # the offset in all tensors; None while it is written
         self._index = 0
@@ -55,8 +59,8 @@ class DropoutStream(Scope):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         # The tensors belong to what was recorded with them; a copy has the same masks.
-        offset = self._offset
-        return DropoutStream, (self._seed,), {"_offset": offset, "_written": offset}
+        state = {name: getattr(self, name) for name in ("_draws", "_drawn", "_first", "_offset")}
+        return DropoutStream, (self._seed,), {**state, "_written": self._offset}
 
     def starts(self) -> Callable[[], Any]:
         """Return what enters; the indices begin at 0."""
@@ -65,8 +69,10 @@ class DropoutStream(Scope):
 
     def _words(self) -> np.ndarray:
         if self._seed is None:
+            self._drawn = seeds()
             self._seed = int(random_generator().integers(_WORD))
-        words = np.array([self._seed % _WORD, self._offset % _WORD], np.uint32)
+        offset = self._offset - (self._first or 0)
+        words = np.array([self._seed % _WORD, offset % _WORD], np.uint32)
         return words.view(np.int32)
 
     def take(self, device: Device) -> tuple[Tensor, int]:
@@ -80,6 +86,11 @@ class DropoutStream(Scope):
     def seek(self, offset: int) -> None:
         """Set the number of the next mask, modulo 2^32."""
         offset = whole("DropoutStream.seek", "offset", offset)
+        if self._draws and self._tensors:
+            if self._drawn != seeds():
+                self._seed = self._first = None
+            if self._first is None:
+                self._first, self._written = offset, None
         if offset == self._written:
             return
         self._offset, self._written = offset, None

@@ -12,11 +12,12 @@ from ..backend.scopes import Scope, Scopes
 from ..checks import instance, whole
 from ..errors import fitting
 
-__all__ = ["generator_of", "looking_ahead", "random_generator", "seed"]
+__all__ = ["generator_of", "looking_ahead", "random_generator", "seed", "seeds"]
 
 # Made at its first use: `numpy.random` is a tenth of the time that the import would take.
 _generator: np.random.Generator | None = None
 _copies = Scopes()  # in place of it
+_seeds = 0
 
 
 @fitting
@@ -35,8 +36,14 @@ def seed(n: int) -> None:
         >>> seed(1); a == random_generator().random()
         True
     """
-    global _generator
+    global _generator, _seeds
     _generator = np.random.Generator(np.random.PCG64(whole("seed", "n", n, 0, 2**128 - 1)))
+    _seeds += 1
+
+
+def seeds() -> int:
+    """Return how often the generator was restarted."""
+    return _seeds
 
 
 @fitting

@@ -10,6 +10,7 @@ from typing import Any
 from ...backend.device import alone
 from ...backend.undivided import Undivided
 from ...errors import FormatError
+from ...models import Model
 from ...nn import Module
 from ...nn.lora import adapters_of
 from ...optim import EMA
@@ -154,6 +155,8 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
         if run.local is not None:
             run.local.apart = apart
         random_generator().bit_generator.state = generator
+        if state.step and isinstance(run.model, Model):
+            run.model.trained = True  # as the file that is made of it tells
         run.step, run.tokens, run.elapsed_s = state.step, state.tokens, state.elapsed_s
         run.drawn, run.batches = [], None
         run.untold.clear()
