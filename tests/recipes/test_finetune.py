@@ -129,6 +129,19 @@ def test_a_resumed_run_ends_with_the_same_bits(here, trained):
         assert (here / "broken" / name).read_bytes() == (here / "run" / name).read_bytes()
 
 
+@pytest.mark.parametrize("changes", [{"merge": "base"}, {"full": True, "lora_rank": None}])
+def test_a_finished_run_is_written_again_as_it_was(here, tmp_path, changes):
+    """Its process takes no step, and the file names the model that was trained all the same."""
+    finetune(**options(here, tmp_path / "run", **changes))
+    path = tmp_path / "run" / "model.gguf"
+    before = path.read_bytes()
+    with read_gguf(path) as file:
+        assert file.metadata["general.base_model.count"] == 1
+    path.unlink()
+    finetune(artifact_dir=tmp_path / "run", resume=True)
+    assert path.read_bytes() == before
+
+
 def test_the_memory_limit_is_chosen_for_the_machine(here, monkeypatch):
     given = {"batch_size": 8, "steps": 1, "packing": False}
     plan = FinetuneRun.prepare(FinetuneConfig(**options(here, "planned", **given))).trainer.plan()
