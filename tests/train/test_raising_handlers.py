@@ -63,10 +63,11 @@ class Signals(train.Callback):
         self._later, self._again = later, again
 
     def on_step(self, trainer: Any, metrics: Any) -> None:
-        if not self.left and self._again:
+        if self._later:
+            self.left, self._later = self._later, 0
+        elif not self.left and self._again:
             self.left = self._again
             sys.settrace(self)
-        self.left, self._later = self.left or self._later, 0
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
         file = frame.f_code.co_filename
@@ -132,7 +133,10 @@ def make(variant: str, folder: Path | None, *callbacks: train.Callback) -> train
 
 def numbers(trainer: train.Trainer) -> Numbers:
     """All that a checkpoint has of a step, bit by bit."""
-    state: dict[str, Any] = {"tokens": trainer.tokens, "best": repr(trainer.best)}
+    state: dict[str, Any] = {
+        "tokens": trainer.tokens,
+        "best": repr(sorted((trainer.best or {}).items())),
+    }
     state |= {f"model.{name}": value for name, value in trainer.model.state_dict().items()}
     state |= {f"optimizer.{name}": value for name, value in optimizer_state(trainer).items()}
     state["optimizer.ema"] = repr(state.pop("optimizer.ema", None))
@@ -174,7 +178,7 @@ def disturbed(trainer: train.Trainer, draw: random.Random, once: bool = False) -
     Once leaves the run where the first one has ended it, some steps after its first.
     """
     calls = draw.randrange(1, 4 * MOST_CALLS)
-    signals = Signals(calls) if once else Signals(again=calls)
+    signals = Signals(calls if once else 0, calls)
     raised, before = 0, sys.gettrace()
     most, place = MOST_CALLS, (0, None)
     trainer.callbacks.append(signals)
