@@ -24,6 +24,7 @@ from .generate import (
     template_of,
 )
 from .options import TokenizerFile, with_options
+from .stops import Stopped
 from .terminal import say, written
 
 if TYPE_CHECKING:
@@ -124,8 +125,8 @@ class _Terminal:
                     return "\n".join(lines) or None
             except EOFError:
                 return "\n".join(lines) or None
-            except KeyboardInterrupt:
-                if not terminal:
+            except KeyboardInterrupt as error:
+                if not terminal or isinstance(error, Stopped):
                     raise
                 say("\n/exit or Ctrl-D ends.", error=True)
                 lines = []
