@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import pyggml as pg
+from pyggml.backend.buffers import last_write
 from pyggml.data import Tokenizer
 from pyggml.models import Llama, LlamaConfig
 from pyggml.optim import AdamW
@@ -113,6 +114,29 @@ def test_the_reference_stays_while_the_model_moves(tokenizer):
         p.copy_(before[name])
     wanted = token_logps(trainer.model, pg.tensor(batch.x), pg.tensor(batch.y)).numpy()
     np.testing.assert_allclose(batch.inputs["ref_logps"], wanted, atol=1e-5)
+
+
+def test_the_reference_is_no_guest_in_the_model(tokenizer):
+    _, rollouts, _ = make(tokenizer, beta=0.1)
+    written = last_write(p.buffer for p in rollouts.model.parameters())
+    next(rollouts)
+    assert last_write(p.buffer for p in rollouts.model.parameters()) == written
+
+
+def test_the_reference_shares_frozen_weights(tokenizer):
+    model = make(tokenizer)[1].model
+    for name, p in model.named_parameters():
+        p.requires_grad = not name.endswith("embed_tokens.weight")
+    prompts = [tokenizer.encode(f"{digit}=") for digit in DIGITS]
+    rollouts = Rollouts(model, tokenizer, prompts, right, 3, 4, columns={"answer": DIGITS},
+                        max_tokens=2, reference=True)  # fmt: skip
+    for name, p in model.named_parameters():
+        if not p.requires_grad:
+            p.copy_(2 * p.numpy())
+    batch = next(rollouts)
+    wanted = token_logps(model, pg.tensor(batch.x), pg.tensor(batch.y)).numpy()
+    np.testing.assert_allclose(batch.inputs["ref_logps"], wanted, atol=1e-5)
+    assert any(not p.requires_grad for p in model.parameters())
 
 
 def test_grpo_resumes_to_the_same_bits(tokenizer, tmp_path):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,6 @@ from ...errors import OutOfMemoryError
 from ...graph import compile
 from ...models import generate, generation_settings
 from ...nn.mode import in_mode
-from ..weights import TrainedWeights
 from .logps import padded, token_logps
 from .policy import group_advantages
 from .rewards import Reward, check_rewards, score
@@ -94,7 +94,7 @@ class Rollouts:
         scale_rewards: divide advantages by the standard deviation of their group.
         num_iterations: steps that each batch is used for.
         reference: the batches have log-probabilities under the weights that the model has now: a
-            copy of what is trained is kept.
+            copy of the model is kept, which shares the frozen weights.
         temperature: of the sampling. The loss takes probabilities at temperature 1.
         top_p: see `pyggml.models.generate`; None takes all tokens.
         stop_ids: tokens that end a completion; None is the end-of-text token, marks such as
@@ -212,11 +212,10 @@ class Rollouts:
         if on_rollout is not None:
             checks.function(who, "on_rollout", on_rollout, "RolloutMetrics -> None")
         self._on_rollout = on_rollout
-        self._start: dict[str, np.ndarray] | None = None
-        self._weights = TrainedWeights(model)
+        self._logps_of = [_logps_by(model)]
         if checks.flag(who, "reference", reference):
-            self._start = self._weights.state_dict()
-        self._compute = compile(lambda x, y: token_logps(model, x, y))
+            shared = {id(p): p for p in model.parameters() if not p.requires_grad}
+            self._logps_of.append(_logps_by(copy.deepcopy(model, shared)))
         self.last: RolloutMetrics | None = None
         self.rollout = self.position = 0
         self._batch: Batch | None = None
@@ -289,7 +288,7 @@ class Rollouts:
 
     def _names(self) -> list[str]:
         """Return the names of the log-probabilities that a batch has."""
-        return ["old_logps"] * (self._iterations > 1) + ["ref_logps"] * (self._start is not None)
+        return ["old_logps"] * (self._iterations > 1) + ["ref_logps"] * (len(self._logps_of) > 1)
 
     def _chosen(self) -> np.ndarray:
         """Return the numbers of a rollout's prompts: each comes once in an epoch."""
@@ -364,18 +363,24 @@ class Rollouts:
         kl = None
         if not self._names():
             return found, kl
-        with in_mode(self.model, training=False), alone():
-            own = self._compute(x, y).numpy()
-            if self._iterations > 1:
-                found["old_logps"] = own
-            if self._start is not None:
-                now = self._weights.state_dict()
-                try:
-                    self._weights.load_state_dict(self._start)
-                    found["ref_logps"] = self._compute(x, y).numpy()
-                finally:
-                    self._weights.load_state_dict(now)
-                away = (found["ref_logps"] - own).astype(np.float64)
-                counts = max(1, int((y >= 0).sum()))
-                kl = float((np.expm1(away) - away).sum() / counts)
+        with alone():
+            own, *others = (logps(x, y) for logps in self._logps_of)
+        if self._iterations > 1:
+            found["old_logps"] = own
+        for reference in others:
+            found["ref_logps"] = reference
+            away = (reference - own).astype(np.float64)
+            kl = float((np.expm1(away) - away).sum() / max(1, int((y >= 0).sum())))
         return found, kl
+
+
+def _logps_by(model: Any) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Return a function of log-probabilities under a model, which is not in training mode then."""
+    recorded = compile(lambda x, y: token_logps(model, x, y))
+
+    def logps(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        with in_mode(model, training=False):
+            found: np.ndarray = recorded(x, y).numpy()
+        return found
+
+    return logps
