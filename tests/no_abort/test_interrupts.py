@@ -21,7 +21,7 @@ import pyggml as pg
 from pyggml import nn, optim
 from pyggml.backend.device import COMPUTE_LOCK
 from pyggml.backend.library import capture_log, lib
-from pyggml.backend.scopes import Scope, Scopes
+from pyggml.backend.scopes import IfFree, Scope, Scopes
 from pyggml.backend.undivided import Undivided
 from pyggml.graph import observers
 from pyggml.nn.mode import in_mode
@@ -86,6 +86,7 @@ WEIGHT = nn.Parameter([1.0, 2.0])
 SCALAR = pg.tensor([1.0])
 DROPOUT = pg.DropoutStream(1)
 LAYER = nn.Dropout(0.5)
+LOCK = threading.Lock()
 
 
 def thread_state() -> dict[str, Any]:
@@ -101,6 +102,7 @@ def thread_state() -> dict[str, Any]:
         "training": LAYER.training,
         "dropout": pg.ops.dropout(pg.ones(8), 0.5, 1).tolist(),
         "signals": (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)),
+        "lock": LOCK.locked(),
         "scopes": [len(each.entries) for each in every_scopes()],
     }
 
@@ -121,6 +123,7 @@ MANAGERS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "dropout": lambda: DROPOUT,
     "empty_weights": nn.init.empty_weights,
     "guard": InterruptGuard,
+    "if_free": lambda: IfFree(LOCK),
     "listen": lambda: listen(print_nothing),
     "mode": lambda: in_mode(LAYER, training=False),
     "observe": lambda: observers.observe(print_nothing),

@@ -427,16 +427,20 @@ class _Windows(data.TokenDataset):
 
 
 def _trainer(
-    folder: Path | None = None, steps: int = 60, fails: int | None = None, **options: Any
+    folder: Path | None = None,
+    steps: int = 60,
+    fails: int | None = None,
+    val: Any = None,
+    **options: Any,
 ) -> train.Trainer:
     """Return a trainer whose training draws batches ahead, keeps an average, and masks."""
     pg.seed(0)
     config = models.GPT2Config(
         vocab_size=50, context=8, n_embd=8, n_layer=1, n_head=2, dropout=0.1
     )  # fmt: skip
-    model, ids = models.GPT2(config), _Windows()
+    model, val = models.GPT2(config), _Windows() if val is None else val
     return train.Trainer(
-        model, _Windows(fails), ids, optim.AdamW(model), checkpoint_dir=folder, steps=steps,
+        model, _Windows(fails), val, optim.AdamW(model), checkpoint_dir=folder, steps=steps,
         batch_size=2, eval_every=0, seed=1, **{"ema": 0.9, "save_every": 0, **options},
     )  # fmt: skip
 
@@ -504,6 +508,63 @@ def test_one_thread_trains(tmp_path: Path) -> None:
             with pytest.raises(RuntimeError, match="another thread must not be in fit"):
                 call()
         trainer.total_steps = trainer.step + 5
+
+
+class _Calling:
+    """A validation set of three batches, before each of which a function is called.
+
+    Args:
+        calls: the function.
+    """
+
+    def __init__(self, calls: Callable[[], object]):
+        self._calls = calls
+
+    def once(self) -> Iterator[Any]:
+        for _ in range(3):
+            self._calls()
+            yield _IDS, _IDS
+
+
+def test_no_training_begins_while_averages_are_lent() -> None:
+    """It would write into the averages; refused before its first step, it is right later."""
+    began, ends = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        if threading.current_thread() is not threading.main_thread():
+            began.set()
+            assert ends.wait(_MOST_S)
+
+    whole = _trainer(val=_Calling(int))
+    whole.fit(progress=False)
+    trainer = _trainer(val=_Calling(wait))
+    thread = threading.Thread(target=trainer.evaluate)
+    thread.start()
+    assert began.wait(_MOST_S)
+    for call in (trainer.fit, trainer.resume, trainer.plan):
+        with pytest.raises(RuntimeError, match=r"another thread must not be in .* evaluate\(\)"):
+            call()
+    ends.set()
+    thread.join()
+    assert trainer.evaluations
+    trainer.fit(progress=False)
+    np.testing.assert_equal(trainer.model.state_dict(), whole.model.state_dict())
+
+
+def test_a_validation_set_cannot_train() -> None:
+    """Nor can what else an evaluation calls."""
+    errors = list[str]()
+
+    def train_on() -> None:
+        try:
+            trainer.fit()
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    trainer = _trainer(val=_Calling(train_on))
+    trainer.evaluate()
+    assert "must not call it inside of evaluate()" in errors[0]
+    assert trainer.step == 0
 
 
 def test_a_plan_beside_a_training_is_refused() -> None:

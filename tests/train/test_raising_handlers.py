@@ -6,6 +6,7 @@ The run goes on in the same process, or from the checkpoint that the error left,
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 import random
@@ -21,7 +22,7 @@ import numpy as np
 import pytest
 
 import pyggml as pg
-from pyggml import data, optim, train
+from pyggml import data, nn, optim, train
 from pyggml.backend.scopes import in_turn
 from pyggml.backend.undivided import Undivided
 from pyggml.models import build
@@ -275,3 +276,32 @@ def test_what_an_error_leaves_on_the_disk_is_whole(variant: str, seed: int, tmp_
             break
     assert raised > 1
     check(numbers(trainer), numbers(whole), "end")
+
+
+def test_a_range_test_puts_back_all() -> None:
+    """Of a model with running statistics, its optimizer and a loader, wherever a handler raises."""
+    rows = data.ArrayDataset(np.eye(8, 4, dtype=np.float32), np.arange(8) % 3)
+
+    def look(signals: Signals) -> bool:
+        pg.seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+        parts = [model, optim.AdamW(model), data.Loader(rows, 4, seed=1)]
+        before, tracing = copy.deepcopy([part.state_dict() for part in parts]), sys.gettrace()
+        sys.settrace(signals)
+        try:
+            train.find_lr(*parts, start=1e-3, end=0.1, steps=6)
+        except Alarm:
+            return True
+        finally:
+            sys.settrace(tracing)
+            np.testing.assert_equal([part.state_dict() for part in parts], before)
+        return False
+
+    signals = Signals()
+    signals.left = most = 10**9
+    assert not look(signals)
+    calls, raised = most - signals.left, 0
+    for left in range(calls // 2, calls, calls // 99):
+        signals.left = left
+        raised += look(signals)
+    assert raised > 40

@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ContextDecorator
 from functools import partial
-from operator import delitem, methodcaller
+from itertools import chain, compress, repeat
+from operator import delitem, iadd, methodcaller
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-__all__ = ["Block", "Scope", "Scopes", "in_turn"]
+__all__ = ["Block", "IfFree", "Scope", "Scopes", "in_turn"]
 
 
 class Scopes(threading.local):
@@ -98,6 +99,32 @@ class Block(ContextDecorator):
     else:
         __enter__ = _Special(methodcaller("starts"))
         __exit__ = _Special(lambda block: _Leaver(block.ends()).__exit__)
+
+
+class IfFree(Block):
+    """A block that has a lock of threads if it is free; `as` names a list, [True] if it is.
+
+    Args:
+        lock: a lock of the module `threading`.
+
+    Example:
+        >>> lock = threading.Lock()
+        >>> with IfFree(lock) as first, IfFree(lock) as second:
+        ...     first, second
+        ([True], [False])
+    """
+
+    def __init__(self, lock: Any):
+        self._lock = lock
+        self._held: list[bool] = []
+
+    def starts(self) -> Callable[[], Any]:
+        """Return what enters: it takes the lock if it can, and returns the list."""
+        return partial(iadd, self._held, map(self._lock.acquire, (False,)))
+
+    def ends(self) -> Callable[[], None]:
+        """Return what leaves: it releases the lock if the block has it."""
+        return in_turn(chain(compress(repeat(self._lock.release), self._held), [self._held.clear]))
 
 
 class Scope(Block):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..backend.device import alone
+from ..backend.undivided import Undivided, settle
 from ..checks import path as checked_path
 from ..data import Tokenizer
 from ..errors import FormatError
@@ -71,14 +72,20 @@ def exported_weights(trainer: Any, which: str) -> Iterator[Exported]:
                 yield found
             return
         before = trainer.weights.state_dict()
+
+        def load(state: Any) -> None:
+            with Undivided():
+                settle()
+                trainer.weights.load_state_dict(state)
+
         try:
             try:
-                trainer.weights.load_state_dict(weights)
+                load(weights)
                 yield found
             finally:
-                trainer.weights.load_state_dict(before)
-        except BaseException:  # again, where a Ctrl-C came in between
-            trainer.weights.load_state_dict(before)
+                load(before)
+        except BaseException:  # again, where a handler of a signal came in between
+            load(before)
             raise
 
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from .. import __version__, checks
 from ..data import Corpus, Tokenizer
-from ..data.loader import endless
 from ..errors import ConfigError, FormatError, reason
 from ..models import build, generate
 from ..tensors.random import seed as set_seed
@@ -200,19 +199,15 @@ class LLMRun(Run):
             ValueError: as `find_lr`.
         """
         trainer = self.trainer
-        before = trainer.loader.state_dict()
-        try:
-            return find_lr(
-                self.model,
-                trainer.optimizer,
-                endless(trainer.loader),
-                start=start,
-                end=end,
-                steps=steps,
-                step=trainer.train_step,
-            )
-        finally:
-            trainer.loader.load_state_dict(before)
+        return find_lr(
+            self.model,
+            trainer.optimizer,
+            trainer.loader,
+            start=start,
+            end=end,
+            steps=steps,
+            step=trainer.train_step,
+        )
 
     def _note_long_evaluations(self) -> None:
         """Note that evaluations would take longer than the training between them."""

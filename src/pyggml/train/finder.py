@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backend.undivided import Undivided, settle
 from ..checks import is_iterable, number, whole
 from ..data.loader import endless
 from ..nn.weight_check import WeightCheck
@@ -114,14 +115,24 @@ def find_lr(
         before = [(part, part.state_dict()) for part in moved]
     runs = step.runs
     rates = np.geomspace(start, end, steps).tolist()
+
+    def put_back() -> None:
+        with Undivided():
+            settle()
+            for part, state in before:
+                part.load_state_dict(state)
+            step.runs = runs
+            if not optimizer.fused_update:
+                optimizer.zero_grad()
+
     try:
-        losses = _losses(step, endless(batches), rates, weights)
-    finally:
-        for part, state in before:
-            part.load_state_dict(state)
-        step.runs = runs
-        if not optimizer.fused_update:
-            optimizer.zero_grad()
+        try:
+            losses = _losses(step, endless(batches), rates, weights)
+        finally:
+            put_back()
+    except BaseException:  # again, where a handler of a signal came in between
+        put_back()
+        raise
     if len(losses) < _STEPS_LEAST:
         raise ValueError(
             f"find_lr: the loss diverged after {len(losses)} steps, at the rate "

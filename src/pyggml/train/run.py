@@ -7,13 +7,14 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import repeat, starmap
 from operator import methodcaller
 from typing import Any
 
 from ..backend.device import device as find_device
 from ..backend.not_copied import NotCopied
+from ..backend.scopes import IfFree
 from ..backend.undivided import Undivided, settle
 from ..distributed import Group
 from ..distributed.local import LocalSteps
@@ -137,7 +138,7 @@ class Run(NotCopied):
         save_frozen: bool = True,
         group: Group | None = None,
     ):
-        self._trains = threading.RLock()  # held by the thread that is in fit() or resume()
+        self._trains = threading.RLock()  # held in fit(), resume() and evaluate()
         self.group = group or Group()
         self.weights: Any = model if save_frozen else TrainedWeights(model)
         self.model, self.optimizer, self.loader = model, optimizer, loader
@@ -204,18 +205,18 @@ class Run(NotCopied):
         """Tokens per sequence."""
         return int(self.loader.dataset.seq_len)
 
-    def averaged(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
         """Let the model use its averaged weights inside the block, where an average is kept.
 
-        A training in another thread waits until the block ends. Otherwise threads may compute: a
-        validation set may wait for one.
+        A training in another thread waits until the block ends, and none can begin. Otherwise
+        threads may compute: a validation set may wait for one.
         """
         if self.ema is None:
-            return nullcontext()
-        if not self._trains.acquire(blocking=False):
-            return self.ema.applied()
-        self._trains.release()
-        return self.ema.lent()
+            yield
+            return
+        with IfFree(self._trains) as held, self.ema.lent() if all(held) else self.ema.applied():
+            yield
 
     def tell(self, event: str, *details: Any) -> None:
         """Call one method of every callback, on rank 0; then raise the first error of one.

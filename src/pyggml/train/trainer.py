@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..absent import absent
-from ..backend.scopes import Scope, Scopes
+from ..backend.scopes import IfFree, Scope, Scopes
 from ..backend.threads import need_interpreter
 from ..checks import flag, function
 from ..checks import path as check_path
@@ -244,7 +244,7 @@ class Trainer(Run):
         train_step.spares_memory = self._planner.must_fit
         self._utilization = Utilization(model, lambda: self.seq_len)
         self._has_ended = False  # a fit() came to the last step
-        self._inside = Scopes()  # the fit() or resume() that a thread is in
+        self._inside = Scopes()  # the fit(), resume() or evaluate() that a thread is in
         check_ranks(self, self._evaluator.sets)
 
     @property
@@ -304,14 +304,11 @@ class Trainer(Run):
 
         Raises:
             OutOfMemoryError: nothing fits into the limit.
-            RuntimeError: another thread is in `fit` or `resume`, whose loader gives the batch.
+            RuntimeError: another thread is in `fit` or `resume`, whose loader gives the batch, or
+                evaluates averaged weights.
         """
-        self._begin("plan")
-        try:
-            with looking_ahead():
-                return self._planner.make()
-        finally:
-            self._trains.release()
+        with self._alone("plan"), looking_ahead():
+            return self._planner.make()
 
     def check(self) -> None:
         """Raise what the first evaluation would raise, and record the graphs for it.
@@ -344,9 +341,9 @@ class Trainer(Run):
                 in a folder that holds another's.
             MetricsError: the file of a `MetricsWriter` could not be written.
             ValueError: a validation set cannot be evaluated; nothing was trained.
-            RuntimeError: the interpreter exits; `fit` or `resume` calls this, as in a callback, or
-                another thread is in one; or an error has left a part of a step, from which `resume`
-                goes back to a checkpoint.
+            RuntimeError: the interpreter exits; `fit`, `resume` or `evaluate` calls this, as in a
+                callback; another thread is in `fit` or `resume`, or evaluates averaged weights; or
+                an error has left a part of a step, from which `resume` goes back to a checkpoint.
             DistributedError: another rank is in a `fit` that this one has left, or at the other
                 side of an average of the ranks' weights.
 
@@ -355,29 +352,28 @@ class Trainer(Run):
         """
         shows = flag("Trainer.fit", "progress", progress)
         need_interpreter("Trainer.fit")
-        self._begin("fit")
-        try:
-            with self._outermost("fit"):
-                if not shows or any(isinstance(each, Progress) for each in self.callbacks):
-                    return self._fit()
-                self.callbacks.append(shown := Progress())
-                try:
-                    return self._fit()
-                finally:
-                    self.callbacks.remove(shown)
-        finally:
-            self._trains.release()
+        with self._alone("fit"), self._outermost("fit"):
+            if not shows or any(isinstance(each, Progress) for each in self.callbacks):
+                return self._fit()
+            self.callbacks.append(shown := Progress())
+            try:
+                return self._fit()
+            finally:
+                self.callbacks.remove(shown)
 
     if not TYPE_CHECKING:  # type checkers know the signature
         fit = fitting(fit, "Trainer.fit")
 
-    def _begin(self, method: str) -> None:
-        """Take the lock of the thread that trains, or raise where it is another one."""
-        if not self._trains.acquire(blocking=False):
-            raise RuntimeError(
-                f"Trainer.{method}: another thread must not be in fit() or resume() of this trainer"
-                " meanwhile: call it in a callback, or after them"
-            )
+    @contextmanager
+    def _alone(self, method: str) -> Iterator[None]:
+        """Hold the lock of the thread that trains, or raise where it is another one."""
+        with IfFree(self._trains) as held:
+            if not all(held):
+                raise RuntimeError(
+                    f"Trainer.{method}: another thread must not be in fit(), resume(), plan() or"
+                    " evaluate() of this trainer meanwhile: call it in a callback, or after them"
+                )
+            yield
 
     def _outermost(self, method: str) -> Scope:
         """Return the scope of fit() or resume(), or raise inside of one."""
@@ -392,8 +388,8 @@ class Trainer(Run):
     def _need_ranks(self, method: str) -> None:
         """Raise beside a training in another thread, whose messages between ranks would mix."""
         if self.group.size > 1:
-            self._begin(method)
-            self._trains.release()
+            with self._alone(method):
+                pass
 
     def _fit(self) -> FitResult:
         """Train, and tell the callbacks."""
@@ -438,7 +434,8 @@ class Trainer(Run):
     def evaluate(self, stop: Callable[[], bool] | None = None) -> EvalMetrics | None:
         """Compute loss, perplexity and metrics on every validation set.
 
-        A training in another thread waits meanwhile if an average of the weights is kept.
+        If an average of the weights is kept, a training in another thread waits meanwhile, and none
+        can begin.
 
         Args:
             stop: asked before each batch; True ends the evaluation without a result. None goes on.
@@ -459,7 +456,8 @@ class Trainer(Run):
                 "Trainer(…, val=dataset).evaluate(); of other data, "
                 "train.predict(model, x) gives the outputs"
             )
-        return self._evaluator.evaluate(stop or (lambda: False))
+        with Scope(self._inside, "evaluate"):
+            return self._evaluator.evaluate(stop or (lambda: False))
 
     if not TYPE_CHECKING:  # type checkers know the signature, and go on reporting absent names
         evaluate = fitting(evaluate, "Trainer.evaluate")
@@ -497,21 +495,17 @@ class Trainer(Run):
 
         Raises:
             FormatError: the checkpoint is damaged or of another run; nothing has changed then.
-            RuntimeError: `fit` or `resume` calls this, as in a callback, or another thread is in
-                one.
+            RuntimeError: `fit`, `resume` or `evaluate` calls this, as in a callback; or another
+                thread is in `fit` or `resume`, or evaluates averaged weights.
             DistributedError: another rank is in a `fit` that this one has left.
         """
         found = None if path is None else check_path("Trainer.resume", "path", path)
-        self._begin("resume")
-        try:
-            with self._outermost("resume"):
-                self.group.meet("Trainer.resume")
-                self.train_step.gather()
-                self.group.first(lambda: self._checkpoints.resume(found))
-                self._has_ended = False
-                begin_as_first(self)
-        finally:
-            self._trains.release()
+        with self._alone("resume"), self._outermost("resume"):
+            self.group.meet("Trainer.resume")
+            self.train_step.gather()
+            self.group.first(lambda: self._checkpoints.resume(found))
+            self._has_ended = False
+            begin_as_first(self)
         return self.step
 
     def _interrupted(self, signum: int) -> None:

@@ -130,7 +130,7 @@ def test_the_reference_shares_frozen_weights(tokenizer):
     prompts = [tokenizer.encode(f"{digit}=") for digit in DIGITS]
     rollouts = Rollouts(model, tokenizer, prompts, right, 3, 4, columns={"answer": DIGITS},
                         max_tokens=2, reference=True)  # fmt: skip
-    for name, p in model.named_parameters():
+    for p in model.parameters():
         if not p.requires_grad:
             p.copy_(2 * p.numpy())
     batch = next(rollouts)
