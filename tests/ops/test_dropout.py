@@ -135,3 +135,21 @@ def test_checks() -> None:
         ops.dropout(x, 0.5, 1, 2**31)
     with pytest.raises(ValueError, match="DropoutStream: seed"):
         pg.DropoutStream(-1)
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+@pytest.mark.parametrize("first", [0, 3])
+def test_each_offset_of_a_stream_has_a_mask_of_its_own(seed, first):
+    stream = pg.DropoutStream(seed)
+    stream.seek(first)
+    with stream:
+        y = ops.dropout(pg.ones(64), 0.5)
+    graph, found = pg.Graph([y]), {}
+    offsets = [first, first + 1, first + 2, 0]
+    for offset in [*offsets, *offsets]:
+        if found:
+            stream.seek(offset)
+        graph.run()
+        mask = graph.fetch(y).numpy().tobytes()
+        assert found.setdefault(offset, mask) == mask
+    assert len({*found.values()}) == len({*offsets})

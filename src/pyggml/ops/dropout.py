@@ -51,7 +51,7 @@ class DropoutStream(Scope):
         self._seed = None if seed is None else whole("DropoutStream", "seed", seed, 0)
         self._draws = seed is None
         self._drawn = 0  # `seeds` when the seed was drawn
-        self._first: int | None = 0 if seed is not None else None  # offset of the seed's first mask
+        self._first = 0  # the offset then, from which its masks are counted
         self._offset = 0
         self._written: int | None = 0  # the offset in all tensors; None while it is written
         self._index = 0
@@ -71,7 +71,8 @@ class DropoutStream(Scope):
         if self._seed is None:
             self._drawn = seeds()
             self._seed = int(random_generator().integers(_WORD))
-        offset = self._offset - (self._first or 0)
+            self._first = self._offset
+        offset = self._offset - self._first
         words = np.array([self._seed % _WORD, offset % _WORD], np.uint32)
         return words.view(np.int32)
 
@@ -86,11 +87,8 @@ class DropoutStream(Scope):
     def seek(self, offset: int) -> None:
         """Set the number of the next mask, modulo 2^32."""
         offset = whole("DropoutStream.seek", "offset", offset)
-        if self._draws and self._tensors:
-            if self._drawn != seeds():
-                self._seed = self._first = None
-            if self._first is None:
-                self._first, self._written = offset, None
+        if self._draws and self._tensors and self._drawn != seeds():
+            self._seed = self._written = None
         if offset == self._written:
             return
         self._offset, self._written = offset, None
