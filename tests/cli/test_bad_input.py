@@ -271,7 +271,7 @@ def test_eval_options(cli, trained, text_file, tmp_path):
 
 
 def test_arguments_of_the_library_are_those_of_flags():
-    from pyggml import data, models, train
+    from pyggml import data, models, recipes, train
     from pyggml.cli.options import named_by_flags
 
     arguments = [
@@ -279,6 +279,8 @@ def test_arguments_of_the_library_are_those_of_flags():
         (train.find_lr, "start", "--start"),
         (train.find_lr, "end", "--end"),
         (models.load, "path", "--model"),
+        (models.load_lora, "path", "--lora"),
+        (recipes.read_config, "path", "--config"),
         (data.read_pairs, "prompt", "--prompt-field"),
         (data.read_pairs, "completion", "--completion-field"),
     ]

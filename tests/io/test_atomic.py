@@ -56,7 +56,9 @@ def test_an_error_names_what_the_caller_named(tmp_path: Path, make: Any) -> None
     (tmp_path / "file").write_text("x")
     with pytest.raises(NotADirectoryError) as other:
         write(tmp_path / "file" / "page.html")
-    assert other.value.filename == str(tmp_path / "file" / "page.html")
+    assert other.value.filename == str(tmp_path / "file")
+    for error in (caught.value, other.value):
+        assert "page.html belongs into this folder; was it moved or removed? Make it" in str(error)
 
 
 @posix

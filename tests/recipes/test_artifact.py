@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -102,6 +103,33 @@ def test_resuming_needs_a_run(tmp_path):
     with pytest.raises(ConfigError, match="holds no run"):
         ArtifactDir(tmp_path / "absent").check_resume()
     make_run(tmp_path).check_resume()
+
+
+def test_what_a_killed_process_leaves_is_in_nobody_s_way(tmp_path):
+    """Killed while it wrote config.json, on any machine: the same command begins anew."""
+    code = (
+        "import os, sys\n"
+        "from pyggml.recipes.artifact import ArtifactDir\n"
+        "os.fsync = lambda file: os._exit(9)\n"
+        f"ArtifactDir({str(tmp_path)!r}).create({{}})\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
+    (left,) = tmp_path.iterdir()
+    left.rename(elsewhere := tmp_path / re.sub("-[0-9a-f]{12}-", "-0123456789ab-", left.name))
+    with pytest.raises(ConfigError, match="holds no run"):
+        ArtifactDir(tmp_path).check_resume()
+    ArtifactDir(tmp_path).check_new()
+    make_run(tmp_path).check_resume()
+    assert elsewhere.exists()  # whose process cannot be asked
+
+
+def test_a_run_without_its_configuration_is_told(tmp_path):
+    artifact = make_run(tmp_path)
+    artifact.checkpoints.mkdir(exist_ok=True)
+    artifact.config.unlink()
+    for check in (artifact.check_new, artifact.check_resume):
+        with pytest.raises(ConfigError, match=r"holds checkpoints, but no config\.json: put that"):
+            check()
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")

@@ -59,7 +59,7 @@ _TYPES = {"switch": bool, "whole": int, "number": float, "texts": list[str], "ta
 # The flags of arguments that are not options, and those of the options of all commands.
 _WORDS = (
     "config resume overwrite size image model tries start end source target file base dtype type"
-    " imatrix allow_requantize max_part_bytes text output choices answers"
+    " imatrix allow_requantize max_part_bytes text output choices answers lora"
 )
 _FLAGS = {name: f"--{name.replace('_', '-')}" for name in _WORDS.split()}
 # The options that arguments of the library's functions come from, the running command's first one
@@ -89,6 +89,8 @@ _ARGUMENTS: dict[str, dict[str, str]] = {
     "read_choices": {"": "choices"},
     "read_records": {},
     "read_chats": {"": "answers"},
+    "read_config": {"path": "config"},
+    "load_lora": {"path": "lora"},
     "read_pairs": {"": "text", "prompt": "prompt_field", "completion": "completion_field"},
 }
 _FUNCTION = re.compile(rf"(^|: )({'|'.join(map(re.escape, _ARGUMENTS))}): ")

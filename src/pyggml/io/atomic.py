@@ -25,7 +25,7 @@ from typing import IO, Any
 from .aside import move_others
 from .flush import fsync_path, fsync_tree
 
-__all__ = ["atomic_dir", "atomic_path", "atomic_write", "clean_stale"]
+__all__ = ["atomic_dir", "atomic_path", "atomic_write", "clean_stale", "is_leftover"]
 
 # A leftover of another host, whose processes cannot be asked, is stale after a day.
 STALE_SECONDS = 24 * 3600.0
@@ -103,9 +103,27 @@ def _name(error: BaseException, temporary: Path, target: Path) -> None:
     if error.filename is None and error.errno in _WRITING:
         error.filename = str(target)
     if error.filename in (str(temporary), temporary):
-        missing = error.errno == errno.ENOENT and not target.parent.is_dir()
-        error.filename = str(target.parent if missing else target)
-        error.filename2 = None
+        error.filename, error.filename2 = str(target), None
+        folder = target.parent
+        if error.errno in (errno.ENOENT, errno.ENOTDIR) and not folder.is_dir():
+            error.filename = str(folder)
+            error.strerror = (
+                f"{error.strerror}: {target.name} belongs into this folder; was it moved or"
+                " removed? Make it, or give another path"
+            )
+
+
+def is_leftover(name: str) -> bool:
+    """Return True for the name of a file or folder that a killed process leaves.
+
+    Args:
+        name: without its folder.
+
+    Example:
+        >>> is_leftover(".a.gguf.pyggml-5bce98f7ae89-14263-a11e8b13.tmp")
+        True
+    """
+    return _LEFTOVER.match(name) is not None
 
 
 def clean_stale(directory: str | os.PathLike[str]) -> list[Path]:

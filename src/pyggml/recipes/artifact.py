@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import ConfigError, FormatError
 from ..io import atomic_write, clean_stale, make_dirs, read_regular
+from ..io.atomic import is_leftover
 from ..io.names import original, portable
 from ..io.runs import RUN_KIND
 from ..train.checkpoints.folders import CHECKPOINTS
@@ -151,7 +152,8 @@ class ArtifactDir:
                 )
             check_outputs("`overwrite`", self.places())
             return
-        others = sorted(p.name for p in self.path.iterdir())
+        self._need_config()
+        others = sorted(p.name for p in self.path.iterdir() if not is_leftover(p.name))
         if others:
             shown = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
             raise ConfigError(
@@ -168,6 +170,7 @@ class ArtifactDir:
             FormatError: the run's configuration is damaged.
         """
         self.check_place()
+        self._need_config()
         if not self.config.exists():
             raise ConfigError(
                 f"`resume`: `artifact_dir`={self.path} holds no run: leave out `resume` to start "
@@ -178,6 +181,14 @@ class ArtifactDir:
                 f"`resume`: {self.config} is not of a run of pyggml: give the folder of a run"
             )
         check_outputs("`resume`", self.places())
+
+    def _need_config(self) -> None:
+        """Raise where a run has lost its configuration."""
+        if not self.config.exists() and self.checkpoints.is_dir():
+            raise ConfigError(
+                f"`artifact_dir`={self.path} holds checkpoints, but no {self.config.name}: put that"
+                " file back from a copy, or give another `artifact_dir`"
+            )
 
     def check_place(self) -> None:
         """Raise unless the folder, or the nearest that exists above it, can be written to.

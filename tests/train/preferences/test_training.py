@@ -148,10 +148,14 @@ def test_the_reference_is_cached_and_damage_is_refused(tmp_path, monkeypatch):
         broken = data.copy()
         broken[place] ^= 1
         path.write_bytes(broken)
-        with pytest.raises(FormatError, match="must be a file of a reference, and whole"):
+        with pytest.raises(
+            FormatError, match=r"must be a file of a reference, and whole; .*: move it away"
+        ):
             reference_logps(model, documents, path, options={"precision": "bf16"})
     path.write_bytes(data[:-1])
-    with pytest.raises(FormatError, match="must be a file of a reference, and whole"):
+    with pytest.raises(
+        FormatError, match=r"must be a file of a reference, and whole; .*: move it away"
+    ):
         reference_logps(model, documents, path)
 
 

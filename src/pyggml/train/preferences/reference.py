@@ -133,15 +133,15 @@ def read_reference(path: Path, key: Mapping[str, Any]) -> np.ndarray | None:
         return None
     try:
         record = read_sealed(path)
-    except (FormatError, ValueError) as error:
-        raise FormatError(f"{path}: must be a file of a reference, and whole; {error}") from error
-    try:
         if {name: record.get(name) for name in key} != dict(key):
             return None
         data = base64.b64decode(record["logps"], validate=True)
         found = np.frombuffer(data, "<f4").astype(np.float32)
         if found.size != key["count"] or not np.isfinite(found).all():
-            raise FormatError(f"{path}: must hold {key['count']} finite numbers; it does not")
+            raise FormatError(f"it must hold {key['count']} finite numbers, and does not")
     except (FormatError, KeyError, TypeError, ValueError, binascii.Error) as error:
-        raise FormatError(f"{error}: delete {path}, and the numbers are computed again") from error
+        raise FormatError(
+            f"{path}: must be a file of a reference, and whole; {error}: move it away, and the"
+            " numbers are computed again, or give another file"
+        ) from error
     return found
