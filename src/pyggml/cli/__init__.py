@@ -7,8 +7,6 @@ import signal
 import sys
 from contextlib import suppress
 
-from .stops import stoppable
-
 __all__ = ["main"]
 
 
@@ -19,12 +17,11 @@ def main() -> None:
         SystemExit: always, with the exit code.
     """
     try:
-        with stoppable():
-            from .app import app
-            from .ranks import join
+        from .app import app
+        from .ranks import join
 
-            join()
-            app()
+        join()
+        app()
     except OSError as error:  # of the help and the usage; commands tell their own
         from .errors import EXIT_FAILED, EXIT_PIPE
         from .terminal import say
@@ -49,9 +46,9 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(1)
-    except KeyboardInterrupt as error:  # while the commands were imported
+    except KeyboardInterrupt:  # while the commands were imported
         print("interrupted", file=sys.stderr)
-        sys.exit(128 + getattr(error, "signum", signal.SIGINT))
+        sys.exit(128 + signal.SIGINT)
     finally:
         from .terminal import settle
 

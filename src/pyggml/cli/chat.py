@@ -24,7 +24,6 @@ from .generate import (
     template_of,
 )
 from .options import TokenizerFile, with_options
-from .stops import Stopped
 from .terminal import say, written
 
 if TYPE_CHECKING:
@@ -125,8 +124,8 @@ class _Terminal:
                     return "\n".join(lines) or None
             except EOFError:
                 return "\n".join(lines) or None
-            except KeyboardInterrupt as error:
-                if not terminal or isinstance(error, Stopped):
+            except KeyboardInterrupt:
+                if not terminal:
                     raise
                 say("\n/exit or Ctrl-D ends.", error=True)
                 lines = []
