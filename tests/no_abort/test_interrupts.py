@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import signal
 import sys
 import threading
@@ -171,36 +172,42 @@ def test_an_error_inside_of_a_with_statement(name: str) -> None:
 
 
 def test_weights_that_are_lent() -> None:
-    """They come back with the exception, or when nothing holds its traceback any more."""
+    """They come back with the exception, also while its traceback is alive."""
     model = nn.Linear(2, 2)
     ema = optim.EMA(model, decay=0.5, warmup=False)
     model.weight.copy_(np.eye(2, dtype=np.float32))
     with ema.applied():
         lent = model.weight.tolist()
     assert lent != model.weight.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    lock, kept = threading.RLock(), list[KeyboardInterrupt]()
 
-    def inside() -> None:
-        with ema.applied():
+    def inside(make: Callable[[], AbstractContextManager[None]]) -> None:
+        with make():
             assert model.weight.tolist() == lent
 
-    for n in range(1, 5000, 3):
-        trace = _Interrupt(n, "ema.py", "contextlib.py")
+    for n, make in itertools.product(
+        range(1, 5000, 3), (ema.applied, lambda: ema.lent(lock, None))
+    ):
+        trace = _Interrupt(n, "ema.py", "scopes.py")
         sys._getframe().f_trace_opcodes = True
-        with contextlib.suppress(KeyboardInterrupt):
+        try:
             sys.settrace(trace)
-            try:
-                inside()
-            finally:
-                sys.settrace(None)
+            inside(make)
+        except KeyboardInterrupt as error:
+            kept.append(error)
+        finally:
+            sys.settrace(None)
         assert model.weight.tolist() == [[1.0, 0.0], [0.0, 1.0]], n
         ema.state_dict()  # raises where they are lent
-        # What was taken by a bytecode that begins or ends a `with`, see above.
-        with contextlib.suppress(RuntimeError):
-            while True:
-                COMPUTE_LOCK.release()
+        for each in (lock, COMPUTE_LOCK):
+            # What was taken by a bytecode that begins or ends a `with`, see above.
+            with contextlib.suppress(RuntimeError):
+                while True:
+                    each.release()
         lib.pyggml_end_blocks()
         if trace.left > 0:
             break
+    assert len(kept) > 50
 
 
 def test_in_exit_stacks_and_as_decorators() -> None:

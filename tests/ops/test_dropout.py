@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -153,3 +155,16 @@ def test_each_offset_of_a_stream_has_a_mask_of_its_own(seed, first):
         mask = graph.fetch(y).numpy().tobytes()
         assert found.setdefault(offset, mask) == mask
     assert len({*found.values()}) == len({*offsets})
+
+
+def test_a_copy_of_a_stream_draws_anew_after_a_seed_as_well():
+    stream = pg.DropoutStream()
+    with stream:
+        ops.dropout(pg.ones(64), 0.5)
+    copied, found = copy.deepcopy(stream), []
+    for each in (stream, copied):
+        pg.seed(5)
+        each.seek(1)
+        with each:
+            found.append(ops.dropout(pg.ones(64), 0.5).tolist())
+    assert found[0] == found[1]

@@ -396,11 +396,11 @@ def test_writes_to_lent_averages_are_refused() -> None:
     ema = optim.EMA(model)
     _, step = _counting(model)
     step()
-    for lending in (ema.applied, ema.lent):
+    for lending in (ema.applied, lambda: ema.lent(threading.RLock(), None)):
         with pytest.raises(RuntimeError, match=r"EMA\.applied: the weights must stay"), lending():
             step()
         assert _numbers(model) == {-1.0}
-    with ema.lent():
+    with ema.lent(threading.RLock(), None):
         with pytest.raises(RuntimeError, match="the model holds the averages"), ema.applied():
             pass
         assert _numbers(model) != {-1.0}

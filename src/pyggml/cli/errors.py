@@ -30,6 +30,7 @@ _PLAIN_SIGNS = {"×": "x", "…": "...", "–": "-", "—": "-", "’": "'", "�
 _CURES = {
     errno.ENOSPC: "; make room on the disk and try again",
     errno.EFBIG: "; raise the limit of a file's size (ulimit -f), or write to another disk",
+    errno.EROFS: "; the disk is read-only: write to another one",
 }
 _EXTRAS = ("matplotlib", "rich", "safetensors", "tokenizers", "typer")
 
@@ -114,7 +115,8 @@ def naming(flag: str, path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise
-        raise ConfigError(f"{flag} {path}: {error.strerror or error}") from error
+        cure = _CURES.get(error.errno or 0, "")
+        raise ConfigError(f"{flag} {path}: {error.strerror or error}{cure}") from error
 
 
 def _mend_streams() -> None:

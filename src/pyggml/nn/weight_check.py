@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ..backend.buffers import last_write
 from ..backend.device import alone
+from ..backend.scopes import Undone
 
 __all__ = ["SameWeights", "WeightCheck"]
 
@@ -40,8 +40,7 @@ class WeightCheck:
         """Let the next part be the first."""
         self._version = None
 
-    @contextmanager
-    def unchanged(self) -> Iterator[None]:
+    def unchanged(self) -> AbstractContextManager[None]:
         """Compute a part of the result inside the block, with the numbers of the first part.
 
         No other thread computes or writes meanwhile. What the block itself writes does not count.
@@ -49,10 +48,11 @@ class WeightCheck:
         Raises:
             RuntimeError: the numbers were written since the last part.
         """
-        with alone():
-            self.check()
-            yield
-            self._version = self._now()
+        return _Unchanged(self)
+
+    def take(self) -> None:
+        """Take the numbers as they are."""
+        self._version = self._now()
 
     def check(self) -> None:
         """Take the numbers as they are, the first time; then raise where they are others.
@@ -74,6 +74,27 @@ class WeightCheck:
 
     def _now(self) -> int:
         return last_write(self._memory)
+
+
+class _Unchanged(Undone):
+    """A block that computes a part.
+
+    Args:
+        check: of the weights.
+    """
+
+    def __init__(self, check: WeightCheck):
+        super().__init__(alone())
+        self._check = check
+
+    def enter(self) -> None:
+        """Compare the weights."""
+        self._check.check()
+
+    def undo(self) -> None:
+        """Take what the block has written."""
+        if self.is_entered and not self.has_failed:
+            self._check.take()
 
 
 class SameWeights(WeightCheck):

@@ -87,7 +87,7 @@ class DropoutStream(Scope):
     def seek(self, offset: int) -> None:
         """Set the number of the next mask, modulo 2^32."""
         offset = whole("DropoutStream.seek", "offset", offset)
-        if self._draws and self._tensors and self._drawn != seeds():
+        if self._draws and self._seed is not None and self._drawn != seeds():
             self._seed = self._written = None
         if offset == self._written:
             return

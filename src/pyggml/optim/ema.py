@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Protocol
+from contextlib import AbstractContextManager
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +14,8 @@ from .. import checks, ops
 from ..backend.buffers import last_write
 from ..backend.device import alone
 from ..backend.not_copied import NotCopied
-from ..backend.undivided import Undivided
+from ..backend.scopes import Undone
+from ..backend.undivided import Undivided, settle
 from ..graph import Graph
 from ..tensors import Tensor, tensor, zeros_group
 from .groups import need_model
@@ -22,6 +23,8 @@ from .inplace import assign, copied
 from .state import check_entries, load_arrays, one, save_arrays
 
 __all__ = ["EMA"]
+
+T = TypeVar("T")
 
 
 class _Model(Protocol):
@@ -120,8 +123,7 @@ class EMA(NotCopied):
             self._run("update")
             self.steps += 1
 
-    @contextmanager
-    def applied(self) -> Iterator[None]:
+    def applied(self) -> AbstractContextManager[None]:
         """Let the model use the averages inside the block; its own weights come back bit for bit.
 
         Other threads, such as one that trains the model, wait until the block ends, as with
@@ -130,42 +132,20 @@ class EMA(NotCopied):
         Raises:
             RuntimeError: they are lent already, or the block wrote the model's weights.
         """
-        with alone(), self.lent():
-            yield
+        return _Lent(self, None, alone())
 
-    @contextmanager
-    def lent(self) -> Iterator[None]:
-        """Like `applied`, but let other threads compute meanwhile, with the averages.
+    def lent(self, lock: Any, value: T) -> AbstractContextManager[T]:
+        """Like `applied`, but let other threads compute meanwhile if a lock is free.
+
+        Args:
+            lock: held inside the block then.
+            value: what `as` names.
 
         Raises:
             RuntimeError: they are lent already; or the weights were written meanwhile. The model's
                 own come back all the same; the average holds what was written.
         """
-        mine, written = False, 0
-        try:
-            try:
-                with alone():
-                    self._at_home("applied")
-                    mine = True
-                    self._lend(True)
-                    written = self._written()
-                yield
-                with alone():
-                    is_same = self._written() == written
-                    self._lend(False)
-            finally:
-                if mine:
-                    self._lend(False)
-        finally:  # again, where a Ctrl-C came in between
-            if mine:
-                self._lend(False)
-        if not is_same:
-            raise RuntimeError(
-                "EMA.applied: the weights must stay the same inside the block; they were written"
-                " meanwhile, as by a training step: the model has its own weights again, without"
-                " that step, and the average holds what was written; train outside of the block,"
-                " or on a copy of the model, copy.deepcopy(model)"
-            )
+        return _Lent(self, value, lock, alone())
 
     def _written(self) -> int:
         """The number of the last write into a parameter."""
@@ -178,6 +158,7 @@ class EMA(NotCopied):
                 self._run("swap")
 
     def _at_home(self, method: str) -> None:
+        """Raise while the model holds the averages."""
         if self._lent.item():
             raise RuntimeError(
                 f"EMA.{method}: the model holds the averages; leave the `applied` block first, or"
@@ -223,3 +204,48 @@ class EMA(NotCopied):
 
     def __repr__(self) -> str:
         return f"EMA({len(self.averages)} parameters, decay={self.decay}, steps={self.steps})"
+
+
+class _Lent(Undone, Generic[T]):
+    """A block in which the model of an EMA has the averages.
+
+    Args:
+        ema: the average.
+        value: what `as` names.
+        locks: as of `Undone`.
+    """
+
+    def __init__(self, ema: EMA, value: T, *locks: Any):
+        super().__init__(*locks)
+        self._ema, self._value = ema, value
+        self._is_mine = False
+        self._writes = (0, 0)  # the last one when the block began, and ended
+
+    def enter(self) -> T:
+        """Lend the averages."""
+        with alone():
+            self._ema._at_home("applied")
+            self._is_mine = True
+            self._ema._lend(True)
+            self._writes = 2 * (self._ema._written(),)
+        return self._value
+
+    def undo(self) -> None:
+        """Give the model its own weights."""
+        if self._is_mine:
+            with alone(), Undivided():
+                settle()
+                if self._ema._lent.item():
+                    self._writes = self._writes[0], self._ema._written()
+                self._ema._lend(False)
+                self._is_mine = False
+
+    def left(self) -> None:
+        """Raise where the block has written weights, unless it raised itself."""
+        if self._writes[0] != self._writes[1] and not self.has_failed:
+            raise RuntimeError(
+                "EMA.applied: the weights must stay the same inside the block; they were written"
+                " meanwhile, as by a training step: the model has its own weights again, without"
+                " that step, and the average holds what was written; train outside of the block,"
+                " or on a copy of the model, copy.deepcopy(model)"
+            )

@@ -215,8 +215,8 @@ class ArtifactDir:
             raise ConfigError(f"`artifact_dir`={self.path} {what}: give a folder")
         if not os.access(place, os.W_OK | os.X_OK):
             raise ConfigError(
-                f"`artifact_dir`={self.path} is not writable (no permission in {place}): "
-                "give another folder or change its permissions"
+                f"`artifact_dir`={self.path} is not writable (no permission in {place}, or"
+                " its disk is read-only): give another folder, or change its permissions"
             )
 
     def create(self, config: dict[str, Any], overwrite: bool = False, hold: bool = False) -> None:

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..backend.device import alone
+from ..backend.scopes import Undone
 from ..backend.undivided import Undivided, settle
 from ..checks import path as checked_path
 from ..data import Tokenizer
@@ -52,11 +52,11 @@ class Exported:
         return f"the last weights, of step {self.step}{self.note}"
 
 
-@contextmanager
-def exported_weights(trainer: Any, which: str) -> Iterator[Exported]:
+def exported_weights(trainer: Any, which: str) -> AbstractContextManager[Exported]:
     """Let the model use the exported weights inside the block; its own come back bit for bit.
 
-    Where the run keeps an average of its weights, they are the average, as in evaluations.
+    Where the run keeps an average of its weights, they are the average, as in evaluations. A
+    training in another thread waits, and trains its own weights.
 
     Args:
         trainer: of the run.
@@ -65,28 +65,41 @@ def exported_weights(trainer: Any, which: str) -> Iterator[Exported]:
     Raises:
         FormatError: the best checkpoint is damaged.
     """
-    with alone():  # a training in another thread waits, and trains its own weights
+    with alone():
         weights, found = _chosen(trainer, which)
-        if weights is None:
-            with trainer.averaged():
-                yield found
-            return
-        before = trainer.weights.state_dict()
+    if weights is None and trainer.ema is not None:
+        return cast(AbstractContextManager[Exported], trainer.averaged(found))
+    return _Loaded(trainer.weights, weights, found)
 
-        def load(state: Any) -> None:
+
+class _Loaded(Undone):
+    """A block in which a model has other weights, if there are any.
+
+    Args:
+        owner: has `state_dict` and `load_state_dict`.
+        weights: what it loads; None is nothing.
+        found: what `as` names.
+    """
+
+    def __init__(self, owner: Any, weights: Any, found: Exported):
+        super().__init__(alone())
+        self._owner, self._weights, self._found = owner, weights, found
+        self._before: Any = None
+
+    def enter(self) -> Exported:
+        """Load the weights."""
+        if self._weights is not None:
+            self._before = self._owner.state_dict()
+            self._owner.load_state_dict(self._weights)
+        return self._found
+
+    def undo(self) -> None:
+        """Load those of before."""
+        if self._before is not None:
             with Undivided():
                 settle()
-                trainer.weights.load_state_dict(state)
-
-        try:
-            try:
-                load(weights)
-                yield found
-            finally:
-                load(before)
-        except BaseException:  # again, where a handler of a signal came in between
-            load(before)
-            raise
+                self._owner.load_state_dict(self._before)
+                self._before = None
 
 
 def _chosen(trainer: Any, which: str) -> tuple[Any, Exported]:

@@ -315,7 +315,7 @@ class LLMRun(Run):
             start = self.tokenizer.eos_id if self.tokenizer.eos_id is not None else 0
             ids, prompt = np.array([start], np.int32), ""
         stop = () if self.tokenizer.eos_id is None else (self.tokenizer.eos_id,)
-        with self.exported_weights() if exported else self.trainer.averaged():
+        with self.exported_weights() if exported else self.trainer.averaged(None):
             added = generate(
                 self.model,
                 ids,

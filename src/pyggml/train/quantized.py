@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -13,6 +13,8 @@ import numpy as np
 from .. import checks, nn
 from ..backend.device import alone
 from ..backend.dtypes import as_dtype
+from ..backend.scopes import Undone
+from ..backend.undivided import Undivided, settle
 from ..errors import DTypeError
 from ..models import Model
 from ..models.quantization.mixes import MIXES, Mixer, in_order
@@ -37,23 +39,18 @@ class QuantizationAware:
         self._model, self._optimizer, self._rounded = model, optimizer, rounded
         self.types = {name: value.dtype.name for name, value in rounded.rounded.items()}
 
-    @contextmanager
-    def quantized(self) -> Iterator[None]:
+    def quantized(self) -> AbstractContextManager[None]:
         """Let the model have quantised tensors inside the block, to be saved.
 
-        They hold what the updated numbers round to; a file gets their bytes.
+        They hold what the updated numbers round to; a file gets their bytes. A training in another
+        thread waits.
         """
-        with alone():  # a training in another thread waits
-            own = self._rounded.current(self._optimizer.steps)
-            pairs = [(p, own[name]) for name, p in self._rounded.params.items()]
-            frozen = {id(p): p.requires_grad for p, _ in pairs}
-            self._model.replace_tensors(pairs)
-            try:
-                yield
-            finally:
-                self._model.replace_tensors([(new, old) for old, new in pairs])
-                for param, _ in pairs:
-                    param.requires_grad = frozen[id(param)]
+        return _Quantized(self._model, self._current)
+
+    def _current(self) -> list[tuple[Tensor, Tensor]]:
+        """Return each parameter with the tensor that it rounds to."""
+        own = self._rounded.current(self._optimizer.steps)
+        return [(p, own[name]) for name, p in self._rounded.params.items()]
 
     def settle(self) -> None:
         """Round what was updated since the last rounding; for the end of a training."""
@@ -73,6 +70,37 @@ class QuantizationAware:
             for name, param in self._rounded.params.items():
                 param.copy_(self._rounded.masters[name].numpy())
             self._optimizer.rounded = None
+
+
+class _Quantized(Undone):
+    """A block in which a model has other tensors.
+
+    Args:
+        model: the model.
+        pairs: returns its parameters, each with the tensor in its place.
+    """
+
+    def __init__(self, model: nn.Module, pairs: Callable[[], list[tuple[Tensor, Tensor]]]):
+        super().__init__(alone())
+        self._model, self._make = model, pairs
+        self._pairs: list[tuple[Tensor, Tensor]] = []
+        self._trained: dict[int, bool] = {}
+
+    def enter(self) -> None:
+        """Put the tensors in."""
+        pairs = self._make()
+        self._trained = {id(p): p.requires_grad for p, _ in pairs}
+        self._pairs = pairs
+        self._model.replace_tensors(pairs)
+
+    def undo(self) -> None:
+        """Put the parameters back, as trained or frozen as they were."""
+        with Undivided():
+            settle()
+            self._model.replace_tensors([(new, old) for old, new in self._pairs])
+            for p, _ in self._pairs:
+                p.requires_grad = self._trained[id(p)]
+            self._pairs = []
 
 
 def quantization_aware(

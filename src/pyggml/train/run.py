@@ -7,14 +7,13 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from itertools import repeat, starmap
 from operator import methodcaller
-from typing import Any
+from typing import Any, TypeVar
 
 from ..backend.device import device as find_device
 from ..backend.not_copied import NotCopied
-from ..backend.scopes import IfFree
 from ..backend.undivided import Undivided, settle
 from ..distributed import Group
 from ..distributed.local import LocalSteps
@@ -27,6 +26,8 @@ from .step import TrainStep
 from .weights import TrainedWeights
 
 __all__ = ["LowestLoss", "Run"]
+
+T = TypeVar("T")
 
 # The call of a callback's method, and the callbacks that it was not called of yet.
 _Event = tuple[methodcaller, deque[Callback]]
@@ -138,7 +139,9 @@ class Run(NotCopied):
         save_frozen: bool = True,
         group: Group | None = None,
     ):
-        self._trains = threading.RLock()  # held in fit(), resume() and evaluate()
+        self._trains = (
+            threading.RLock()
+        )  # held in fit(), resume() and plan(), and while averages are lent
         self.group = group or Group()
         self.weights: Any = model if save_frozen else TrainedWeights(model)
         self.model, self.optimizer, self.loader = model, optimizer, loader
@@ -205,18 +208,16 @@ class Run(NotCopied):
         """Tokens per sequence."""
         return int(self.loader.dataset.seq_len)
 
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
+    def averaged(self, value: T) -> AbstractContextManager[T]:
         """Let the model use its averaged weights inside the block, where an average is kept.
 
         A training in another thread waits until the block ends, and none can begin. Otherwise
         threads may compute: a validation set may wait for one.
+
+        Args:
+            value: what `as` names.
         """
-        if self.ema is None:
-            yield
-            return
-        with IfFree(self._trains) as held, self.ema.lent() if all(held) else self.ema.applied():
-            yield
+        return nullcontext(value) if self.ema is None else self.ema.lent(self._trains, value)
 
     def tell(self, event: str, *details: Any) -> None:
         """Call one method of every callback, on rank 0; then raise the first error of one.

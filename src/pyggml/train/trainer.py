@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -307,8 +307,10 @@ class Trainer(Run):
             RuntimeError: another thread is in `fit` or `resume`, whose loader gives the batch, or
                 evaluates averaged weights.
         """
-        with self._alone("plan"), looking_ahead():
-            return self._planner.make()
+        with IfFree(self._trains) as held:
+            self._need(held, "plan")
+            with looking_ahead():
+                return self._planner.make()
 
     def check(self) -> None:
         """Raise what the first evaluation would raise, and record the graphs for it.
@@ -352,28 +354,27 @@ class Trainer(Run):
         """
         shows = flag("Trainer.fit", "progress", progress)
         need_interpreter("Trainer.fit")
-        with self._alone("fit"), self._outermost("fit"):
-            if not shows or any(isinstance(each, Progress) for each in self.callbacks):
-                return self._fit()
-            self.callbacks.append(shown := Progress())
-            try:
-                return self._fit()
-            finally:
-                self.callbacks.remove(shown)
+        with IfFree(self._trains) as held:
+            self._need(held, "fit")
+            with self._outermost("fit"):
+                if not shows or any(isinstance(each, Progress) for each in self.callbacks):
+                    return self._fit()
+                self.callbacks.append(shown := Progress())
+                try:
+                    return self._fit()
+                finally:
+                    self.callbacks.remove(shown)
 
     if not TYPE_CHECKING:  # type checkers know the signature
         fit = fitting(fit, "Trainer.fit")
 
-    @contextmanager
-    def _alone(self, method: str) -> Iterator[None]:
-        """Hold the lock of the thread that trains, or raise where it is another one."""
-        with IfFree(self._trains) as held:
-            if not all(held):
-                raise RuntimeError(
-                    f"Trainer.{method}: another thread must not be in fit(), resume(), plan() or"
-                    " evaluate() of this trainer meanwhile: call it in a callback, or after them"
-                )
-            yield
+    def _need(self, held: list[bool], method: str) -> None:
+        """Raise where another thread has the lock of the one that trains."""
+        if not all(held):
+            raise RuntimeError(
+                f"Trainer.{method}: another thread must not be in fit(), resume(), plan() or"
+                " evaluate() of this trainer meanwhile: call it in a callback, or after them"
+            )
 
     def _outermost(self, method: str) -> Scope:
         """Return the scope of fit() or resume(), or raise inside of one."""
@@ -388,8 +389,8 @@ class Trainer(Run):
     def _need_ranks(self, method: str) -> None:
         """Raise beside a training in another thread, whose messages between ranks would mix."""
         if self.group.size > 1:
-            with self._alone(method):
-                pass
+            with IfFree(self._trains) as held:
+                self._need(held, method)
 
     def _fit(self) -> FitResult:
         """Train, and tell the callbacks."""
@@ -500,12 +501,14 @@ class Trainer(Run):
             DistributedError: another rank is in a `fit` that this one has left.
         """
         found = None if path is None else check_path("Trainer.resume", "path", path)
-        with self._alone("resume"), self._outermost("resume"):
-            self.group.meet("Trainer.resume")
-            self.train_step.gather()
-            self.group.first(lambda: self._checkpoints.resume(found))
-            self._has_ended = False
-            begin_as_first(self)
+        with IfFree(self._trains) as held:
+            self._need(held, "resume")
+            with self._outermost("resume"):
+                self.group.meet("Trainer.resume")
+                self.train_step.gather()
+                self.group.first(lambda: self._checkpoints.resume(found))
+                self._has_ended = False
+                begin_as_first(self)
         return self.step
 
     def _interrupted(self, signum: int) -> None:

@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import pickle
+import threading
+
 import numpy as np
 import pytest
 
@@ -137,6 +142,66 @@ def test_the_reference_shares_frozen_weights(tokenizer):
     wanted = token_logps(model, pg.tensor(batch.x), pg.tensor(batch.y)).numpy()
     np.testing.assert_allclose(batch.inputs["ref_logps"], wanted, atol=1e-5)
     assert any(not p.requires_grad for p in model.parameters())
+
+
+def test_frozen_weights_of_the_reference_stay_frozen(tokenizer):
+    model = make(tokenizer)[1].model
+    first, *others = model.parameters()
+    for p in others:
+        p.requires_grad = False
+    prompts = [tokenizer.encode(f"{digit}=") for digit in DIGITS]
+    options = {"columns": {"answer": DIGITS}, "max_tokens": 2, "reference": True}
+    rollouts = Rollouts(model, tokenizer, prompts, right, 3, 4, **options)
+    next(rollouts)
+    for p in (first, *others):
+        p.requires_grad = True
+    with pytest.raises(RuntimeError, match="must stay frozen, as its reference shares them"):
+        next(rollouts)
+
+
+def test_a_model_that_cannot_be_copied_is_told(tokenizer):
+    rollouts = make(tokenizer)[1]
+    rollouts.model.lock = threading.Lock()
+    prompts = [tokenizer.encode("1=")]
+    Rollouts(rollouts.model, tokenizer, prompts, right, 1, 2, max_tokens=2)
+    with pytest.raises(TypeError, match=r"reference=True copies the model, .*lock.*take what"):
+        Rollouts(rollouts.model, tokenizer, prompts, right, 1, 2, max_tokens=2, reference=True)
+
+
+@pytest.mark.parametrize("copies", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_rollouts_are_not_copied(tokenizer, copies):
+    with pytest.raises(TypeError, match=r"Rollouts: .* make another one of the copied model"):
+        copies(make(tokenizer)[1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"temperature": 0.5}, "temperature must be as when the state was saved"),
+        ({"scale_rewards": False}, "scale_rewards must be"),
+        ({"reward_weights": [2.0]}, "reward_weights must be"),
+        ({"top_p": 0.5}, "top_p must be"),
+        ({"stop_ids": [3]}, "stop_ids must be"),
+        ({"beta": 0.0}, "reference must be"),
+    ],
+)
+def test_other_options_do_not_resume(tokenizer, changes, words):
+    state = json.loads(json.dumps(make(tokenizer, beta=0.1)[1].state_dict()))
+    make(tokenizer, beta=0.1)[1].load_state_dict(state)
+    other = make(tokenizer, **{"beta": 0.1, **changes})[1]
+    with pytest.raises(ValueError, match=words):
+        other.load_state_dict(state)
+
+
+def test_another_reference_is_told(tokenizer, tmp_path):
+    """As where a notebook gives the trained model to new rollouts."""
+    trainer, *_ = make(tokenizer, beta=0.1, folder=tmp_path, lr=5e-2)
+    trainer.fit(progress=False)
+    again, *_ = make(tokenizer, beta=0.1, folder=tmp_path, lr=5e-2)
+    again.resume()
+    trained, *_ = make(tokenizer, beta=0.1, folder=tmp_path, seed=1)
+    with pytest.warns(UserWarning, match="give Rollouts the model as it was before the training"):
+        trained.resume()
 
 
 def test_grpo_resumes_to_the_same_bits(tokenizer, tmp_path):

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ... import nn
 from ...backend.device import alone
+from ...backend.scopes import Undone
+from ...backend.undivided import Undivided, settle
 from ...errors import ConfigError, FormatError
 from ...io import atomic_path
 from ...models.quantization import MIXES, quantize_gguf, read_importance
@@ -102,19 +102,36 @@ def check_merge(model: Any, kind: str | None, importance: str | None) -> None:
             raise ConfigError(f"`imatrix`: {importance} has no value for a layer of this model")
 
 
-@contextmanager
-def _merged(model: Any, dtype: str | None, importance: str | None = None) -> Iterator[None]:
-    """Add the adapters to the weights inside the block; they are apart again afterwards."""
-    weights = None if importance is None else read_importance(importance).by_path(model)
-    with alone():  # a training in another thread waits, and trains the adapters
-        before = dict(nn.lora.adapters_of(model))
-        nn.merge_lora(model, dtype, weights)
-        modules = dict(model.named_modules())
-        back = {id(modules[path]): layer for path, layer in before.items()}
-        try:
-            yield
-        finally:
-            swap_modules(model, back.get)
+class _Merged(Undone):
+    """A block in which adapters are added to the weights; they are apart again afterwards.
+
+    Args:
+        model: with adapters. A training in another thread waits, and trains the adapters.
+        dtype: of the sums; None is that of the weights.
+        importance: a file with an importance matrix, or None.
+    """
+
+    def __init__(self, model: Any, dtype: str | None, importance: str | None = None):
+        super().__init__(alone())
+        self._model, self._dtype = model, dtype
+        self._importance = None
+        if importance is not None:
+            self._importance = read_importance(importance).by_path(model)
+        self._adapters: dict[str, Any] = {}
+
+    def enter(self) -> None:
+        """Add the adapters."""
+        self._adapters = dict(nn.lora.adapters_of(self._model))
+        nn.merge_lora(self._model, self._dtype, self._importance)
+
+    def undo(self) -> None:
+        """Put the layers with adapters back."""
+        with Undivided():
+            settle()
+            modules = dict(self._model.named_modules())
+            back = {id(modules[path]): layer for path, layer in self._adapters.items()}
+            swap_modules(self._model, back.get)
+            self._adapters = {}
 
 
 def save_merged(
@@ -130,16 +147,16 @@ def save_merged(
         importance: a file with an importance matrix of the base, or None.
     """
     if path.suffix != ".gguf":
-        with _merged(model, "f32"):
+        with _Merged(model, "f32"):
             model.save_pretrained(path, tokenizer, _FLOATS[kind])
         return
     if kind == "base":
-        with _merged(model, None, importance):
+        with _Merged(model, None, importance):
             model.save_gguf(path, tokenizer)
         return
     # Other types are made of numbers that were not rounded.
     with atomic_path(path) as whole:
-        with _merged(model, _FLOATS.get(kind, "f32")):
+        with _Merged(model, _FLOATS.get(kind, "f32")):
             model.save_gguf(whole, tokenizer)
         quantize_gguf(whole, whole, kind, importance, requantize=True)
 

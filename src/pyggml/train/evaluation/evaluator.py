@@ -90,7 +90,7 @@ class Evaluator:
         if not self.sets:
             raise ValueError("Trainer.evaluate: a validation set is needed; got none")
         run.tell("on_evaluation_start")
-        with run.averaged():
+        with run.averaged(None):
             step, found = run.step, self._measure(stop)
             if found is None:
                 return None

@@ -8,7 +8,8 @@ from .objective import METHODS, REFERENCES, PreferenceLoss
 from .policy import GRPO_LOSSES, GRPOLoss, group_advantages, grpo_loss
 from .reference import reference_logps
 from .reward import RewardDataset, RewardLoss, reward_loss
-from .rollouts import RolloutMetrics, Rollouts
+from .rollout_metrics import RolloutMetrics
+from .rollouts import Rollouts
 
 __all__ = [
     "DPO_LOSSES",

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import copy
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,17 +14,20 @@ import numpy as np
 from ... import checks
 from ...backend.device import alone
 from ...backend.device import device as find_device
+from ...backend.not_copied import NotCopied
 from ...data import Batch, Documents, Tokenizer
 from ...data.fingerprint import fingerprint
 from ...errors import OutOfMemoryError
 from ...graph import compile
 from ...models import generate, generation_settings
 from ...nn.mode import in_mode
+from ...tensors import Tensor
 from .logps import padded, token_logps
 from .policy import group_advantages
 from .rewards import Reward, check_rewards, score
+from .rollout_metrics import RolloutMetrics
 
-__all__ = ["RolloutMetrics", "Rollouts"]
+__all__ = ["Rollouts"]
 
 # Values of settings of the sampling that leave the model's probabilities as they are.
 _NEUTRAL = {
@@ -32,52 +35,19 @@ _NEUTRAL = {
 }  # fmt: skip
 # Of a token of a batch: its number, its target and its place in three lists of Python.
 _TOKEN_BYTES = 32
+# Log-probabilities of two machines differ by less, in relation.
+_SAME_LOGP = 1e-3
 # Marks that end an answer in the templates of chats.
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|eom_id|>")
 
 
-@dataclass(frozen=True)
-class RolloutMetrics:
-    """Completions of one rollout in numbers.
-
-    Args:
-        rollout: its number.
-        reward: mean of the summed rewards.
-        reward_std: mean standard deviation within the groups.
-        rewards: mean of each function's rewards, by name.
-        length: mean tokens of a completion.
-        ended: share of the completions that ended before `max_tokens`.
-        tokens: tokens that were written.
-        generation_s: seconds of writing them.
-        scoring_s: seconds of the reward functions, and of log-probabilities under other weights.
-        kl: mean divergence from the reference for each token, where there is one.
-        samples: a prompt, a completion and its reward.
-    """
-
-    rollout: int
-    reward: float
-    reward_std: float
-    rewards: Mapping[str, float]
-    length: float
-    ended: float
-    tokens: int
-    generation_s: float
-    scoring_s: float
-    kl: float | None = None
-    samples: Sequence[tuple[str, str, float]] = field(default=())
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Tokens written for each second of generation."""
-        return self.tokens / max(self.generation_s, 1e-9)
-
-
-class Rollouts:
+class Rollouts(NotCopied):
     """Endless batches of completions for `GRPOLoss`; give it to a `Trainer` as its loader.
 
     Each batch has `num_generations` completions of each of `batch_size` prompts, sampled side by
     side from the model as it is when the batch is asked for. A run that is resumed samples the same
-    completions as one that was not interrupted, where `num_iterations` is 1.
+    completions as one that was not interrupted, where `num_iterations` is 1; with a reference, give
+    it the model as it was before the training, and call `Trainer.resume` then.
 
     Args:
         model: the model that is trained.
@@ -124,6 +94,8 @@ class Rollouts:
         >>> batch.inputs["advantages"].shape
         (2,)
     """
+
+    instead = "make another one of the copied model, and give it state_dict()"
 
     def __init__(
         self,
@@ -213,12 +185,27 @@ class Rollouts:
             checks.function(who, "on_rollout", on_rollout, "RolloutMetrics -> None")
         self._on_rollout = on_rollout
         self._logps_of = [_logps_by(model)]
+        self._shared: list[Tensor] = []
+        self._first_logp: float | None = None
         if checks.flag(who, "reference", reference):
-            shared = {id(p): p for p in model.parameters() if not p.requires_grad}
-            self._logps_of.append(_logps_by(copy.deepcopy(model, shared)))
+            self._shared = [p for p in model.parameters() if not p.requires_grad]
+            self._logps_of.append(_logps_by(self._copy()))
+            # Stands for the reference in states: of the first prompt under it.
+            x, y = padded(Documents.of(ids[:1]), [0], context)
+            self._first_logp = float(self._logps_of[1](x, y).sum())
         self.last: RolloutMetrics | None = None
         self.rollout = self.position = 0
         self._batch: Batch | None = None
+
+    def _copy(self) -> Any:
+        """Return a copy of the model, with the frozen parameters themselves."""
+        try:
+            return copy.deepcopy(self.model, {id(p): p for p in self._shared})
+        except TypeError as error:
+            raise TypeError(
+                f"Rollouts: reference=True copies the model, which must allow it; got: {error}:"
+                " take what cannot be copied out of the model's attributes meanwhile"
+            ) from error
 
     @property
     def dataset(self) -> Rollouts:
@@ -251,9 +238,10 @@ class Rollouts:
         inputs |= {name: np.zeros(x.shape, np.float32) for name in self._names()}
         yield Batch(x, y, **inputs)
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self) -> dict[str, Any]:
         """Return the place, for `load_state_dict`."""
-        return {"rollout": self.rollout, "position": self.position, **self._fixed()}
+        place = {"rollout": self.rollout, "position": self.position}
+        return {**place, "first_logp": self._first_logp, **self._fixed()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to a place.
@@ -263,6 +251,9 @@ class Rollouts:
 
         Raises:
             ValueError: the state is of other prompts or options.
+
+        Warns:
+            UserWarning: the reference is another model than when the state was saved.
         """
         who = "Rollouts.load_state_dict"
         checks.mapping(who, "state", state)
@@ -272,17 +263,34 @@ class Rollouts:
                     f"{who}: {name} must be as when the state was saved; got {value} here, "
                     f"{state.get(name)} in the state; use the same prompts and options"
                 )
-        self.rollout = checks.whole(who, "rollout", state.get("rollout"), 0)
-        self.position = checks.whole(who, "position", state.get("position"), 0)
+        rollout = checks.whole(who, "rollout", state.get("rollout"), 0)
+        position = checks.whole(who, "position", state.get("position"), 0)
+        now, then = self._first_logp, state.get("first_logp")
+        if now is not None:
+            then = checks.number(who, "first_logp", then)
+            if abs(now - then) > _SAME_LOGP * max(1.0, abs(then)):
+                warnings.warn(
+                    f"{who}: the reference gives the first prompt the log-probability {now:.6g},"
+                    f" and {then:.6g} when the state was saved: give Rollouts the model as it was"
+                    " before the training, then resume",
+                    stacklevel=2,
+                )
+        self.rollout, self.position = rollout, position
         self._batch = None
 
-    def _fixed(self) -> dict[str, int]:
+    def _fixed(self) -> dict[str, Any]:
         return {
             "seed": self.seed,
             "batch_size": self.batch_size,
             "num_generations": self.num_generations,
             "max_tokens": self.max_tokens,
             "num_iterations": self._iterations,
+            "scale_rewards": self._scaled,
+            "reward_weights": self._factors.tolist(),
+            "temperature": self._sampling["temperature"],
+            "top_p": self._sampling.get("top_p"),
+            "stop_ids": sorted(self.stop_ids),
+            "reference": len(self._logps_of) > 1,
             "data": int(fingerprint(self._prompts.fingerprint())),
         }
 
@@ -363,6 +371,11 @@ class Rollouts:
         kl = None
         if not self._names():
             return found, kl
+        if any(p.requires_grad for p in self._shared):
+            raise RuntimeError(
+                "Rollouts: the parameters that were frozen when it was made must stay frozen, as"
+                " its reference shares them; unfreeze them before, or make another one"
+            )
         with alone():
             own, *others = (logps(x, y) for logps in self._logps_of)
         if self._iterations > 1:
