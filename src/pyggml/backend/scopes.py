@@ -143,14 +143,14 @@ class _Undoer(_Leaver):
         self._state = state = SimpleNamespace(is_done=block.is_entered)  # by another `with`
         done = partial(setattr, state, "is_done", True)
         # Where the first of these fails, its end goes on with the next.
-        super().__init__(in_turn([block.leave, block.leave, done, block.left]))
+        super().__init__(in_turn([block.undo, block.leave, done, block.left]))
 
 
 class Undone(Block):
     """The base of blocks that change what must be put back, whatever ends them.
 
     A handler of a signal may raise while such a block is entered, inside it, and once more while it
-    puts back: that is then done again.
+    puts back, which is then done again: before the exception goes on.
 
     Args:
         locks: of threads; the block holds the first one that is free, and waits for the last one.
@@ -166,7 +166,7 @@ class Undone(Block):
         raise NotImplementedError
 
     def undo(self) -> None:
-        """Put back what was changed, if it was; it may be called again."""
+        """Put back what was changed, if it was; it is called at least twice."""
 
     def left(self) -> None:
         """Do what follows when all is put back, such as raise."""
@@ -200,7 +200,7 @@ class Undone(Block):
             raise
 
     def leave(self) -> None:
-        """Put back, and release the lock."""
+        """Put back, if that is still to be done, and release the lock."""
         try:
             self.undo()
         finally:
