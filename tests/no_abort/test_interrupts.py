@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import signal
 import sys
 import threading
@@ -19,13 +18,14 @@ import numpy as np
 import pytest
 
 import pyggml as pg
-from pyggml import nn, optim
+from pyggml import nn, optim, train
 from pyggml.backend.device import COMPUTE_LOCK
 from pyggml.backend.library import capture_log, lib
 from pyggml.backend.scopes import IfFree, Scope, Scopes
 from pyggml.backend.undivided import Undivided
 from pyggml.graph import observers
 from pyggml.nn.mode import in_mode
+from pyggml.recipes.tuning.results import _Merged as Merged
 from pyggml.tensors.autocast import rounding
 from pyggml.tensors.node import listen, listeners
 from pyggml.tensors.tracing import Trace, outer
@@ -87,7 +87,7 @@ WEIGHT = nn.Parameter([1.0, 2.0])
 SCALAR = pg.tensor([1.0])
 DROPOUT = pg.DropoutStream(1)
 LAYER = nn.Dropout(0.5)
-LOCK = threading.Lock()
+LOCK, LOCKS = threading.Lock(), threading.RLock()
 
 
 def thread_state() -> dict[str, Any]:
@@ -171,35 +171,64 @@ def test_an_error_inside_of_a_with_statement(name: str) -> None:
     interrupted(inside, look)
 
 
-def test_weights_that_are_lent() -> None:
-    """They come back with the exception, also while its traceback is alive."""
+def _averaged(make: Callable[[optim.EMA], AbstractContextManager[None]]) -> Any:
+    """A block in which a model has its averages, and the weights that are looked at."""
     model = nn.Linear(2, 2)
     ema = optim.EMA(model, decay=0.5, warmup=False)
     model.weight.copy_(np.eye(2, dtype=np.float32))
-    with ema.applied():
-        lent = model.weight.tolist()
-    assert lent != model.weight.tolist() == [[1.0, 0.0], [0.0, 1.0]]
-    lock, kept = threading.RLock(), list[KeyboardInterrupt]()
 
-    def inside(make: Callable[[], AbstractContextManager[None]]) -> None:
-        with make():
-            assert model.weight.tolist() == lent
+    def look() -> Any:
+        ema.state_dict()  # raises where they are lent
+        return model.weight.tolist()
 
-    for n, make in itertools.product(
-        range(1, 5000, 3), (ema.applied, lambda: ema.lent(lock, None))
-    ):
-        trace = _Interrupt(n, "ema.py", "scopes.py")
+    return lambda: make(ema), look
+
+
+def _quantized() -> Any:
+    """A block in which a model has quantised tensors, and its parameters."""
+    model = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 2))
+    aware = train.quantization_aware(model, optim.SGD(model, lr=0.1), "q8_0")
+    return aware.quantized, lambda: [(id(p), p.requires_grad) for p in model.parameters()]
+
+
+def _merged() -> Any:
+    """A block in which adapters are added to weights, and the model's layers."""
+    model = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 2))
+    nn.apply_lora(model, rank=2, targets=["0", "1"])
+    return (lambda: Merged(model, None)), lambda: [id(m) for _, m in model.named_modules()]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: _averaged(lambda ema: ema.applied()),
+        lambda: _averaged(lambda ema: ema.lent(LOCKS, None)),
+        _quantized,
+        _merged,
+    ],
+    ids=["applied", "lent", "quantized", "merged"],
+)
+def test_what_a_model_has_for_a_while(make: Callable[[], Any]) -> None:
+    """Its own comes back with the exception, also while the traceback is alive."""
+    block, look = make()
+    own, kept = look(), list[KeyboardInterrupt]()
+
+    def inside() -> None:
+        with block():
+            pass
+
+    for n in range(1, 5000, 3):
+        trace = _Interrupt(n, "ema.py", "scopes.py", "quantized.py", "results.py")
         sys._getframe().f_trace_opcodes = True
         try:
             sys.settrace(trace)
-            inside(make)
+            inside()
         except KeyboardInterrupt as error:
             kept.append(error)
         finally:
             sys.settrace(None)
-        assert model.weight.tolist() == [[1.0, 0.0], [0.0, 1.0]], n
-        ema.state_dict()  # raises where they are lent
-        for each in (lock, COMPUTE_LOCK):
+        assert look() == own, n
+        for each in (LOCKS, COMPUTE_LOCK):
             # What was taken by a bytecode that begins or ends a `with`, see above.
             with contextlib.suppress(RuntimeError):
                 while True:
