@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -132,7 +133,7 @@ class EMA(NotCopied):
         Raises:
             RuntimeError: they are lent already, or the block wrote the model's weights.
         """
-        return _Lent(self, None, alone())
+        return _Lent(None, partial(self._at_home, "applied"), self._lend, alone())
 
     def lent(self, lock: Any, value: T) -> AbstractContextManager[T]:
         """Like `applied`, but let other threads compute meanwhile if a lock is free.
@@ -145,17 +146,19 @@ class EMA(NotCopied):
             RuntimeError: they are lent already; or the weights were written meanwhile. The model's
                 own come back all the same; the average holds what was written.
         """
-        return _Lent(self, value, lock, alone())
+        return _Lent(value, partial(self._at_home, "applied"), self._lend, lock, alone())
 
     def _written(self) -> int:
         """The number of the last write into a parameter."""
         return last_write(p.buffer for p in self._params.values())
 
-    def _lend(self, lent: bool) -> None:
-        """Let the model hold the averages, or its own weights."""
+    def _lend(self, lent: bool) -> int:
+        """Let the model hold the averages, or its own weights; the last write while they are."""
         with alone(), Undivided():
+            written = self._written()
             if bool(self._lent.item()) != lent:
                 self._run("swap")
+            return self._written() if lent else written
 
     def _at_home(self, method: str) -> None:
         """Raise while the model holds the averages."""
@@ -210,24 +213,26 @@ class _Lent(Undone, Generic[T]):
     """A block in which the model of an EMA has the averages.
 
     Args:
-        ema: the average.
         value: what `as` names.
+        check: raises where they are lent.
+        lend: lends them, or gives them back, and returns the number of the last write between.
         locks: as of `Undone`.
     """
 
-    def __init__(self, ema: EMA, value: T, *locks: Any):
+    def __init__(
+        self, value: T, check: Callable[[], None], lend: Callable[[bool], int], *locks: Any
+    ):
         super().__init__(*locks)
-        self._ema, self._value = ema, value
+        self._value, self._check, self._lend = value, check, lend
         self._is_mine = False
         self._writes = (0, 0)  # the last one when the block began, and ended
 
     def enter(self) -> T:
         """Lend the averages."""
         with alone():
-            self._ema._at_home("applied")
+            self._check()
             self._is_mine = True
-            self._ema._lend(True)
-            self._writes = 2 * (self._ema._written(),)
+            self._writes = 2 * (self._lend(True),)
         return self._value
 
     def undo(self) -> None:
@@ -235,9 +240,7 @@ class _Lent(Undone, Generic[T]):
         if self._is_mine:
             with alone(), Undivided():
                 settle()
-                if self._ema._lent.item():
-                    self._writes = self._writes[0], self._ema._written()
-                self._ema._lend(False)
+                self._writes = self._writes[0], self._lend(False)
                 self._is_mine = False
 
     def left(self) -> None:
