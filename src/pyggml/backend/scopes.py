@@ -143,7 +143,7 @@ class _Undoer(_Leaver):
         self._state = state = SimpleNamespace(is_done=block.is_entered)  # by another `with`
         done = partial(setattr, state, "is_done", True)
         # Where the first of these fails, its end goes on with the next.
-        super().__init__(in_turn([block.undo, block.leave, done, block.left]))
+        super().__init__(in_turn([block.undo, block.leave, block.leave, done, block.left]))
 
 
 class Undone(Block):
