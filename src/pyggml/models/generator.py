@@ -167,7 +167,7 @@ class Generator(NotCopied):
         self._fill(plan, each, width, seen)
         if not longest:
             self._weights.reset()
-        with self._weights.unchanged():
+        with alone(), self._weights.unchanged():
             plan.graph.run()
         self.lengths = [n + len(tokens) for n, tokens in zip(self.lengths, each, strict=True)]
         return np.asarray(plan.graph.read(plan.logits)).reshape(self.batch, -1)

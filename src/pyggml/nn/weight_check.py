@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 from ..backend.buffers import last_write
 from ..backend.device import alone
-from ..backend.scopes import Undone
+from ..backend.scopes import Block
 
 __all__ = ["SameWeights", "WeightCheck"]
 
@@ -24,9 +25,9 @@ class WeightCheck:
 
     Example:
         >>> weights = WeightCheck("predict", model)
-        >>> with weights.unchanged():
+        >>> with pg.alone(), weights.unchanged():
         ...     first = model(pg.tensor([[1, 2]])).numpy()
-        >>> with weights.unchanged():
+        >>> with pg.alone(), weights.unchanged():
         ...     second = model(pg.tensor([[1, 2]])).numpy()
     """
 
@@ -43,7 +44,8 @@ class WeightCheck:
     def unchanged(self) -> AbstractContextManager[None]:
         """Compute a part of the result inside the block, with the numbers of the first part.
 
-        No other thread computes or writes meanwhile. What the block itself writes does not count.
+        What the block itself writes does not count. It lies inside of `alone()`, so that no other
+        thread writes meanwhile.
 
         Raises:
             RuntimeError: the numbers were written since the last part.
@@ -76,7 +78,7 @@ class WeightCheck:
         return last_write(self._memory)
 
 
-class _Unchanged(Undone):
+class _Unchanged(Block):
     """A block that computes a part.
 
     Args:
@@ -84,17 +86,15 @@ class _Unchanged(Undone):
     """
 
     def __init__(self, check: WeightCheck):
-        super().__init__(alone())
         self._check = check
 
-    def enter(self) -> None:
-        """Compare the weights."""
-        self._check.check()
+    def starts(self) -> Callable[[], None]:
+        """Return what compares the weights."""
+        return self._check.check
 
-    def undo(self) -> None:
-        """Take what the block has written."""
-        if self.is_entered and not self.has_failed:
-            self._check.take()
+    def ends(self) -> Callable[[], None]:
+        """Return what takes those that the block has written."""
+        return self._check.take
 
 
 class SameWeights(WeightCheck):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import __version__, checks
+from ..backend.device import alone
 from ..data import Loader
 from ..errors import FormatError, printable
 from ..io import atomic_write
@@ -220,7 +221,7 @@ class ImageRun(Run):
         worst = WorstExamples(self.data.classes)
         for batch in self._evaluation(min(64, len(self.data.validation))).once():
             rows = slice(0, batch.rows)  # those after them fill the batch up
-            with weights.unchanged():
+            with alone(), weights.unchanged():
                 logits = step.logits(batch)[rows]
             worst.add(batch.x[rows], logits, batch.y[rows])
             predicted.append(logits.argmax(axis=-1))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ... import checks, nn
+from ...backend.device import alone
 from ...errors import FormatError, printable, shown
 from ...graph import Graph
 from ...io import read_gguf, u32, write_gguf
@@ -119,7 +120,7 @@ def measure_importance(
             chunk = tokens[None, i * length : (i + 1) * length].copy()
             chunk[0, :1] = chunk[0, :1] if bos is None else bos
             inputs.copy_(chunk)
-            with weights.unchanged():
+            with alone(), weights.unchanged():
                 graph.run()
                 values = iter([graph.read(part) for part in squares])
             for name, experts, _, chosen in seen:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backend.device import alone
 from ...graph import Graph
 from ...nn.mode import in_mode
 from ...nn.weight_check import WeightCheck
@@ -141,7 +142,7 @@ def generate_from(
     with in_mode(model, training=False):
         writer, token = _Writer(model, tokens, max_tokens), config.start_id
         while len(written) < max_tokens:
-            with weights.unchanged():
+            with alone(), weights.unchanged():
                 logits = writer.feed(token)
             token = chosen.choose(logits, rng, (), written)
             if token in stops:

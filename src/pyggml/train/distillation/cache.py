@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ... import checks
+from ...backend.device import alone
 from ...data import Dataset
 from ...data.batch import as_batch
 from ...data.fingerprint import fingerprint
@@ -158,7 +159,7 @@ def cache_teacher(
             "windows have none: give a TokenDataset or packed rows"
         )
     weights = WeightCheck(who, teacher)
-    with weights.unchanged():
+    with alone(), weights.unchanged():
         mark = fingerprint(*(value.numpy() for _, value in teacher.named_state()))
     if folder.exists():
         return _found(who, folder, dataset, mark, kept)
@@ -177,7 +178,7 @@ def cache_teacher(
                         f"{who}: dataset must have items of one length; got {length} and "
                         f"{batch.x.shape[1]}: pack them, or pad to seq_len"
                     )
-                with weights.unchanged():
+                with alone(), weights.unchanged():
                     logits = step.logits(batch)[..., :vocabulary]
                     found = _most_probable(who, logits, kept)
                 ids.write(np.ascontiguousarray(found[0], "<i4"))

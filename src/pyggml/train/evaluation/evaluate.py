@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backend.device import alone
 from ...checks import function, instance, is_iterable, names, whole
 from ...data import IGNORE_INDEX, Loader, TokenDataset
 from ...distributed import Group
@@ -143,7 +144,7 @@ def evaluate(
         sums.stopped = step.group.any(must_stop) if joins else must_stop
         if sums.stopped:
             break
-        with weights.unchanged():
+        with alone(), weights.unchanged():
             loss, counted, own = step.evaluated(batch)
             needs_logits = asked and (joins or (counted and not is_spare))
             logits = step.logits(batch) if needs_logits else None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ... import checks
+from ...backend.device import alone
 from ...data import ChatTemplate, Tokenizer, end_ids
 from ...graph import compile
 from ...models import LanguageModel, generate
@@ -190,7 +191,7 @@ def token_scores(
                 rows += range(row * width + size - counts[i], row * width + size)
             padded = np.zeros(1 << max(0, len(rows) - 1).bit_length(), np.int32)
             padded[: len(rows)] = rows
-            with weights.unchanged():
+            with alone(), weights.unchanged():
                 logits = compute(x, padded).numpy()[: len(rows)].astype(np.float64)
             peak = logits.max(axis=-1)
             total = peak + np.log(np.exp(logits - peak[:, None]).sum(axis=-1))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import checks, ops
+from ...backend.device import alone
 from ...data import Documents
 from ...data.dataset import IGNORE_INDEX
 from ...data.text.documents import check_documents
@@ -133,7 +134,7 @@ def document_logps(
                 rows = numbers[start : start + size]
                 full = np.resize(rows, size)
                 x, y = padded(documents, full, int(width), int(width))
-                with weights.unchanged():
+                with alone(), weights.unchanged():
                     found[rows] = compute(x, y).numpy()[: rows.size]
     return found
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backend.device import alone
 from ...checks import array, flag, whole
 from ...data import IGNORE_INDEX, ArrayDataset, Dataset, Loader
 from ...errors import ShapeError, reason
@@ -62,7 +63,7 @@ def predict(
     step, weights = TrainStep(model, None), WeightCheck(who, model)
     parts = []
     for batch in _batches(who, data, size):
-        with weights.unchanged():
+        with alone(), weights.unchanged():
             outputs = step.logits(batch)[: getattr(batch, "rows", len(batch[0]))]
         parts.append(outputs if found is None else found.predict(outputs))
     result = _joined(parts)
