@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
+import gc
 import signal
 import sys
 import threading
@@ -22,7 +24,7 @@ from pyggml import nn, optim, train
 from pyggml.backend.device import COMPUTE_LOCK
 from pyggml.backend.library import capture_log, lib
 from pyggml.backend.scopes import IfFree, Scope, Scopes
-from pyggml.backend.undivided import Undivided
+from pyggml.backend.undivided import Undivided, Undone, settle
 from pyggml.graph import observers
 from pyggml.nn.mode import in_mode
 from pyggml.recipes.tuning.results import _Merged as Merged
@@ -198,7 +200,7 @@ def _merged() -> Any:
     return (lambda: Merged(model, None)), lambda: [id(m) for _, m in model.named_modules()]
 
 
-@pytest.mark.parametrize(
+FOR_A_WHILE = pytest.mark.parametrize(
     "make",
     [
         lambda: _averaged(lambda ema: ema.applied()),
@@ -208,6 +210,9 @@ def _merged() -> Any:
     ],
     ids=["applied", "lent", "quantized", "merged"],
 )
+
+
+@FOR_A_WHILE
 def test_what_a_model_has_for_a_while(make: Callable[[], Any]) -> None:
     """Its own comes back with the exception, also while the traceback is alive."""
     block, look = make()
@@ -218,7 +223,7 @@ def test_what_a_model_has_for_a_while(make: Callable[[], Any]) -> None:
             pass
 
     for n in range(1, 5000, 3):
-        trace = _Interrupt(n, "ema.py", "scopes.py", "quantized.py", "results.py")
+        trace = _Interrupt(n, "ema.py", "undivided.py", "quantized.py", "results.py")
         sys._getframe().f_trace_opcodes = True
         try:
             sys.settrace(trace)
@@ -237,6 +242,125 @@ def test_what_a_model_has_for_a_while(make: Callable[[], Any]) -> None:
         if trace.left > 0:
             break
     assert len(kept) > 50
+
+
+@FOR_A_WHILE
+def test_what_a_model_has_in_an_exit_stack(make: Callable[[], Any]) -> None:
+    """Its own comes back at the latest when nothing holds the traceback."""
+    block, look = make()
+    own = look()
+
+    def inside() -> None:
+        with ExitStack() as stack:
+            stack.enter_context(block())
+
+    interrupts = 0
+    for n in range(1, 5000, 3):
+        trace = _Interrupt(n, "contextlib.py", "undivided.py", "scopes.py")
+        sys._getframe().f_trace_opcodes = True
+        try:
+            sys.settrace(trace)
+            inside()
+        except KeyboardInterrupt:
+            interrupts += 1
+        finally:
+            sys.settrace(None)
+        gc.collect()
+        assert look() == own, n
+        for each in (LOCKS, COMPUTE_LOCK):
+            with pytest.raises(RuntimeError):
+                each.release()
+        if trace.left > 0:
+            break
+    assert interrupts > 50
+
+
+class _Changes(Undone):
+    """A block that is interrupted while it puts back.
+
+    Args:
+        signals: that come then.
+    """
+
+    def __init__(self, signals: int):
+        super().__init__(LOCKS)
+        self.signals, self.has_changed = signals, False
+
+    def enter(self) -> None:
+        self.has_changed = True
+
+    def undo(self) -> None:
+        if self.has_changed:
+            while self.signals > 0:
+                self.signals -= 1
+                signal.raise_signal(signal.SIGINT)
+            self.has_changed = False
+
+
+def _in_with(block: _Changes) -> None:
+    with block:
+        pass
+
+
+def _in_failing_with(block: _Changes) -> None:
+    with block:
+        raise KeyError
+
+
+def _in_stack(block: _Changes) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(block)
+
+
+def _in_stack_that_fails(block: _Changes) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(block)
+        raise KeyError
+
+
+def _by_hand(block: _Changes) -> None:
+    block.__enter__()
+    block.__exit__(None, None, None)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no handler waits there")
+@pytest.mark.parametrize("signals", [1, 2, 3, 4])  # a third one does not wait
+@pytest.mark.parametrize(
+    "use", [_in_with, _in_failing_with, _in_stack, _in_stack_that_fails, _by_hand]
+)
+def test_signals_while_it_is_put_back(use: Callable[[_Changes], None], signals: int) -> None:
+    """All is put back before an exception goes on, and no signal is lost."""
+    block, handled = _Changes(signals), list[bool]()
+
+    def handler(signum: int, frame: FrameType | None) -> None:
+        handled.append(block.has_changed)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        try:
+            try:
+                use(block)
+            except (KeyboardInterrupt, KeyError):
+                assert not block.has_changed
+            settle()  # those that waited come here at the latest
+        except KeyboardInterrupt:
+            pass
+        # The first two come as one, at the end.
+        assert handled == [True] * (signals - 2) + [False]
+        with pytest.raises(RuntimeError):
+            LOCKS.release()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)  # nothing waits any more
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_block_that_is_entered_cannot_be_copied() -> None:
+    block = _Changes(0)
+    with block, pytest.raises(RuntimeError, match="inside of itself"):
+        copy.copy(block)
+    _in_with(copy.copy(block))
 
 
 def test_in_exit_stacks_and_as_decorators() -> None:

@@ -73,6 +73,17 @@ def test_the_last_stands_in_where_no_best_is_kept(tmp_path, monkeypatch):
         assert str(found) == "the last weights, of step 8, as no best checkpoint is kept"
 
 
+@pytest.mark.parametrize("ema", [0.0, 0.5])
+@pytest.mark.parametrize("which", ["best", "last"])
+def test_they_are_chosen_when_they_are_lent(tmp_path, which, ema):
+    """A training between the call and the block, as in another thread, has other best ones."""
+    trainer = make_trainer(tmp_path, steps=8, eval_every=2, lr=1e-3, ema=ema, keep_best=False)
+    block = exported_weights(trainer, which)
+    trainer.fit()
+    with block as found:
+        assert found.step == 8
+
+
 def test_the_default_is_the_best_of_a_run_that_may_stop_early():
     def chosen(kind, **options):
         config = kind(**options)

@@ -407,6 +407,38 @@ def test_writes_to_lent_averages_are_refused() -> None:
     assert _numbers(model) == {-1.0}
 
 
+def test_writes_to_lent_averages_are_told_beside_another_error(caplog) -> None:
+    """Whether a block failed is not known where it is a generator's, and ends in an `except`."""
+    model = _layers()
+    ema = optim.EMA(model)
+    _, step = _counting(model)
+
+    def parts() -> Iterator[None]:
+        with ema.applied():
+            step()
+            yield
+
+    def failing() -> None:
+        with ema.applied():
+            step()
+            raise KeyError
+
+    def resumed() -> None:
+        half = parts()
+        next(half)
+        try:
+            raise KeyError
+        except KeyError:
+            next(half, None)
+            raise
+
+    for use in (failing, resumed):
+        caplog.clear()
+        with pytest.raises(KeyError):
+            use()
+        assert "EMA.applied: the weights must stay" in caplog.text
+
+
 class _Windows(data.TokenDataset):
     """Windows of tokens; one batch cannot be read, once.
 

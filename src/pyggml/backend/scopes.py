@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import copy
 import io
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ContextDecorator
 from functools import partial
 from itertools import chain, compress, repeat
-from operator import attrgetter, delitem, iadd, methodcaller
-from types import SimpleNamespace
+from operator import delitem, iadd, methodcaller
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-__all__ = ["Block", "IfFree", "Scope", "Scopes", "Undone", "in_turn"]
+__all__ = ["Block", "IfFree", "Leaver", "Scope", "Scopes", "Special", "in_turn"]
 
 
 class Scopes(threading.local):
@@ -41,7 +39,7 @@ def in_turn(calls: Iterable[Callable[[], Any]]) -> Callable[[], None]:
     return partial(last.extend, map(methodcaller("__call__"), calls))
 
 
-class _Leaver(io.IOBase):
+class Leaver(io.IOBase):
     """An object whose `__exit__`, which is C, makes one call without arguments."""
 
     closed = True  # or its end would make the call once more
@@ -50,16 +48,24 @@ class _Leaver(io.IOBase):
         self.close = close  # type: ignore[method-assign]
 
 
-class _Special:
-    """`__enter__` or `__exit__` of a scope: Python prepares a function of C, `with` calls that."""
+class Special:
+    """`__enter__` or `__exit__` of a scope: Python prepares a function of C, `with` calls that.
 
-    def __init__(self, prepare: Callable[[Block], Callable[..., Any]]):
+    Args:
+        prepare: returns that function for a block.
+        of_class: what contextlib's ExitStack gets, and calls with the block; None prepares then.
+    """
+
+    def __init__(
+        self,
+        prepare: Callable[[Any], Callable[..., Any]],
+        of_class: Callable[..., Any] | None = None,
+    ):
         self._prepare = prepare
+        self._of_class = of_class or (lambda block, *error: prepare(block)(*error))
 
     def __get__(self, block: Block | None, kind: type | None = None) -> Callable[..., Any]:
-        if block is None:  # as contextlib.ExitStack asks
-            return lambda block, *error: self._prepare(block)(*error)
-        return self._prepare(block)
+        return self._of_class if block is None else self._prepare(block)
 
 
 class Block(ContextDecorator):
@@ -80,7 +86,8 @@ class Block(ContextDecorator):
     def __copy__(self) -> Block:
         made = type(self).__new__(type(self))
         for name, value in self.__dict__.items():
-            made.__dict__[name] = value.copy() if type(value) is list else value
+            # A list is of the `with` that has entered the block.
+            made.__dict__[name] = [] if type(value) is list else value
         return made
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -100,8 +107,8 @@ class Block(ContextDecorator):
         def __exit__(self, *error: object) -> None: ...
 
     else:
-        __enter__ = _Special(methodcaller("starts"))
-        __exit__ = _Special(lambda block: _Leaver(block.ends()).__exit__)
+        __enter__ = Special(methodcaller("starts"))
+        __exit__ = Special(lambda block: Leaver(block.ends()).__exit__)
 
 
 class IfFree(Block):
@@ -128,86 +135,6 @@ class IfFree(Block):
     def ends(self) -> Callable[[], None]:
         """Return what leaves: it releases the lock if the block has it."""
         return in_turn(chain(compress(repeat(self._lock.release), self._held), [self._held.clear]))
-
-
-class _Undoer(_Leaver):
-    """An object whose `__exit__`, which is C, undoes a block; so does its end, if that failed.
-
-    `with` holds it from before the block is entered: it undoes an entering that failed, too. No
-    frame of Python holds it, so that no traceback keeps it from its end.
-    """
-
-    closed = property(attrgetter("_state.is_done"))
-
-    def __init__(self, block: Undone):
-        self._state = state = SimpleNamespace(is_done=block.is_entered)  # by another `with`
-        done = partial(setattr, state, "is_done", True)
-        # Where the first of these fails, its end goes on with the next.
-        super().__init__(in_turn([block.undo, block.leave, block.leave, done, block.left]))
-
-
-class Undone(Block):
-    """The base of blocks that change what must be put back, whatever ends them.
-
-    A handler of a signal may raise while such a block is entered, inside it, and once more while it
-    puts back, which is then done again: before the exception goes on.
-
-    Args:
-        locks: of threads; the block holds the first one that is free, and waits for the last one.
-    """
-
-    def __init__(self, *locks: Any):
-        self._locks = locks
-        self._releases: list[Callable[[], Any]] = []
-        self._handled: BaseException | None = None  # what is handled around the block
-
-    def enter(self) -> Any:
-        """Change what is to be changed, and return what `as` names."""
-        raise NotImplementedError
-
-    def undo(self) -> None:
-        """Put back what was changed, if it was; it is called at least twice."""
-
-    def left(self) -> None:
-        """Do what follows when all is put back, such as raise."""
-
-    def starts(self) -> Callable[[], Any]:
-        """Return what enters."""
-        return self._begin
-
-    @property
-    def is_entered(self) -> bool:
-        """True inside the block."""
-        return bool(self._releases)
-
-    @property
-    def has_failed(self) -> bool:
-        """True at the end of a block that an exception ends."""
-        return sys.exc_info()[1] is not self._handled
-
-    def _begin(self) -> Any:
-        if self.is_entered:
-            raise RuntimeError(f"{type(self).__name__}: cannot be entered inside of itself")
-        self._handled = sys.exc_info()[1]
-        try:
-            for lock in self._locks:
-                if not self._releases:  # one call of C takes the lock, and notes it
-                    taken = map(lock.acquire, (lock is self._locks[-1],))
-                    self._releases += compress((lock.release,), taken)
-            return self.enter()
-        except BaseException:
-            self.leave()
-            raise
-
-    def leave(self) -> None:
-        """Put back, if that is still to be done, and release the lock."""
-        try:
-            self.undo()
-        finally:
-            in_turn(chain(self._releases, [self._releases.clear]))()
-
-    if not TYPE_CHECKING:
-        __exit__ = _Special(lambda block: _Undoer(block).__exit__)
 
 
 class Scope(Block):

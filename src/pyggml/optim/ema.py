@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
@@ -15,8 +16,7 @@ from .. import checks, ops
 from ..backend.buffers import last_write
 from ..backend.device import alone
 from ..backend.not_copied import NotCopied
-from ..backend.scopes import Undone
-from ..backend.undivided import Undivided, settle
+from ..backend.undivided import Undivided, Undone
 from ..graph import Graph
 from ..tensors import Tensor, tensor, zeros_group
 from .groups import need_model
@@ -24,6 +24,14 @@ from .inplace import assign, copied
 from .state import check_entries, load_arrays, one, save_arrays
 
 __all__ = ["EMA"]
+
+_log = logging.getLogger("pyggml.optim")
+_WRITTEN = (
+    "EMA.applied: the weights must stay the same inside the block; they were written meanwhile, as"
+    " by a training step: the model has its own weights again, without that step, and the average"
+    " holds what was written; train outside of the block, or on a copy of the model,"
+    " copy.deepcopy(model)"
+)
 
 T = TypeVar("T")
 
@@ -131,7 +139,8 @@ class EMA(NotCopied):
         `pyggml.alone`: the block must not wait for them.
 
         Raises:
-            RuntimeError: they are lent already, or the block wrote the model's weights.
+            RuntimeError: they are lent already, or the block wrote the model's weights; where it
+                ends by an exception or in an `except`, a warning is logged of the latter.
         """
         return _Lent(None, partial(self._at_home, "applied"), self._lend, alone())
 
@@ -225,30 +234,26 @@ class _Lent(Undone, Generic[T]):
         super().__init__(*locks)
         self._value, self._check, self._lend = value, check, lend
         self._is_mine = False
-        self._writes = (0, 0)  # the last one when the block began, and ended
+        self._last: int | None = None  # write when the block began
+        self._has_written = False
 
     def enter(self) -> T:
         """Lend the averages."""
         with alone():
             self._check()
             self._is_mine = True
-            self._writes = 2 * (self._lend(True),)
+            self._last = self._lend(True)
         return self._value
 
     def undo(self) -> None:
         """Give the model its own weights."""
         if self._is_mine:
-            with alone(), Undivided():
-                settle()
-                self._writes = self._writes[0], self._lend(False)
-                self._is_mine = False
+            self._has_written = self._last not in (None, self._lend(False))
+            self._is_mine = False
 
     def left(self) -> None:
-        """Raise where the block has written weights, unless it raised itself."""
-        if self._writes[0] != self._writes[1] and not self.has_failed:
-            raise RuntimeError(
-                "EMA.applied: the weights must stay the same inside the block; they were written"
-                " meanwhile, as by a training step: the model has its own weights again, without"
-                " that step, and the average holds what was written; train outside of the block,"
-                " or on a copy of the model, copy.deepcopy(model)"
-            )
+        """Raise where the block has written weights; where it may have raised itself, warn."""
+        if self._has_written and not self.has_failed:
+            raise RuntimeError(_WRITTEN)
+        if self._has_written:
+            _log.warning("%s", _WRITTEN)

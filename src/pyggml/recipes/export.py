@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ..backend.device import alone
-from ..backend.scopes import Undone
-from ..backend.undivided import Undivided, settle
+from ..backend.undivided import Undone
 from ..checks import path as checked_path
 from ..data import Tokenizer
 from ..errors import FormatError
@@ -65,41 +64,41 @@ def exported_weights(trainer: Any, which: str) -> AbstractContextManager[Exporte
     Raises:
         FormatError: the best checkpoint is damaged.
     """
-    with alone():
-        weights, found = _chosen(trainer, which)
-    if weights is None and trainer.ema is not None:
-        return cast(AbstractContextManager[Exported], trainer.averaged(found))
-    return _Loaded(trainer.weights, weights, found)
+    return _Exported(trainer, which)
 
 
-class _Loaded(Undone):
-    """A block in which a model has other weights, if there are any.
+class _Exported(Undone):
+    """A block in which a model has the exported weights; `as` says which these are.
 
     Args:
-        owner: has `state_dict` and `load_state_dict`.
-        weights: what it loads; None is nothing.
-        found: what `as` names.
+        trainer: of the run.
+        which: `best` or `last`.
     """
 
-    def __init__(self, owner: Any, weights: Any, found: Exported):
+    def __init__(self, trainer: Any, which: str):
         super().__init__(alone())
-        self._owner, self._weights, self._found = owner, weights, found
+        self._trainer, self._which = trainer, which
         self._before: Any = None
+        self._averaged: AbstractContextManager[Any] = nullcontext()
 
     def enter(self) -> Exported:
-        """Load the weights."""
-        if self._weights is not None:
-            self._before = self._owner.state_dict()
-            self._owner.load_state_dict(self._weights)
-        return self._found
+        """Load the weights, or apply the average."""
+        weights, found = _chosen(self._trainer, self._which)
+        if weights is None:
+            self._averaged = self._trainer.averaged(None)
+            self._averaged.__enter__()
+        else:
+            self._before = self._trainer.weights.state_dict()
+            self._trainer.weights.load_state_dict(weights)
+        return found
 
     def undo(self) -> None:
-        """Load those of before."""
+        """Put back those of before."""
         if self._before is not None:
-            with Undivided():
-                settle()
-                self._owner.load_state_dict(self._before)
-                self._before = None
+            self._trainer.weights.load_state_dict(self._before)
+            self._before = None
+        averaged, self._averaged = self._averaged, nullcontext()
+        averaged.__exit__(None, None, None)
 
 
 def _chosen(trainer: Any, which: str) -> tuple[Any, Exported]:

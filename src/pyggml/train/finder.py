@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.undivided import Undivided, settle
+from ..backend.device import alone
+from ..backend.undivided import Undone
 from ..checks import is_iterable, number, whole
 from ..data.loader import endless
 from ..nn.weight_check import WeightCheck
@@ -107,38 +108,53 @@ def find_lr(
             f"find_lr: batches must be a loader or a list of them; got {type(batches).__name__}"
         )
     step = _step(model, optimizer, step)
-    moved: list[Any] = [
-        part for part in (model, optimizer, step.scaler, batches) if _has_state(part)
-    ]
     weights = WeightCheck("find_lr", model)
-    with weights.unchanged():
-        before = [(part, part.state_dict()) for part in moved]
-    runs = step.runs
     rates = np.geomspace(start, end, steps).tolist()
-
-    def put_back() -> None:
-        with Undivided():
-            settle()
-            for part, state in before:
-                part.load_state_dict(state)
-            step.runs = runs
-            if not optimizer.fused_update:
-                optimizer.zero_grad()
-
-    try:
-        try:
-            losses = _losses(step, endless(batches), rates, weights)
-        finally:
-            put_back()
-    except BaseException:  # again, where a handler of a signal came in between
-        put_back()
-        raise
+    with _PutBack(step, batches, weights):
+        losses = _losses(step, endless(batches), rates, weights)
     if len(losses) < _STEPS_LEAST:
         raise ValueError(
             f"find_lr: the loss diverged after {len(losses)} steps, at the rate "
             f"{rates[min(len(losses), steps - 1)]:.3g}; got `start`={start}: begin lower"
         )
     return _choose(rates[: len(losses)], losses)
+
+
+class _PutBack(Undone):
+    """A block of steps after which all that these move is as before.
+
+    Args:
+        step: takes them.
+        batches: are moved back, if they have a state.
+        weights: of the step's model.
+    """
+
+    def __init__(self, step: TrainStep, batches: Any, weights: WeightCheck):
+        super().__init__()
+        self._step, self._batches, self._weights = step, batches, weights
+        self._before: list[tuple[Any, Any]] = []
+        self._runs = step.runs
+
+    def enter(self) -> None:
+        """Copy the states."""
+        step = self._step
+        moved: list[Any] = [step.model, step.optimizer, step.scaler, self._batches]
+        with alone(), self._weights.unchanged():
+            self._before = [
+                (part, part.state_dict())
+                for part in moved
+                if hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
+            ]
+
+    def undo(self) -> None:
+        """Load them."""
+        if self._before:
+            for part, state in self._before:
+                part.load_state_dict(state)
+            self._step.runs = self._runs
+            if not self._step.optimizer.fused_update:
+                self._step.optimizer.zero_grad()
+            self._before = []
 
 
 def _choose(rates: list[float], losses: list[float]) -> LRFinding:
@@ -190,10 +206,6 @@ def _step(model: Any, optimizer: Any, step: TrainStep | None) -> TrainStep:
     return step
 
 
-def _has_state(part: Any) -> bool:
-    return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
-
-
 def _losses(step: TrainStep, batches: Any, rates: list[float], weights: WeightCheck) -> list[float]:
     """The losses at the rates, until they diverge."""
     losses: list[float] = []
@@ -207,7 +219,7 @@ def _losses(step: TrainStep, batches: Any, rates: list[float], weights: WeightCh
                     " counts"
                 )
             try:
-                with weights.unchanged():
+                with alone(), weights.unchanged():
                     loss = step([batch], lr=rate).loss
             except NonFiniteError:
                 return losses

@@ -13,8 +13,7 @@ import numpy as np
 from .. import checks, nn
 from ..backend.device import alone
 from ..backend.dtypes import as_dtype
-from ..backend.scopes import Undone
-from ..backend.undivided import Undivided, settle
+from ..backend.undivided import Undone
 from ..errors import DTypeError
 from ..models import Model
 from ..models.quantization.mixes import MIXES, Mixer, in_order
@@ -95,12 +94,10 @@ class _Quantized(Undone):
 
     def undo(self) -> None:
         """Put the parameters back, as trained or frozen as they were."""
-        with Undivided():
-            settle()
-            self._model.replace_tensors([(new, old) for old, new in self._pairs])
-            for p, _ in self._pairs:
-                p.requires_grad = self._trained[id(p)]
-            self._pairs = []
+        self._model.replace_tensors([(new, old) for old, new in self._pairs])
+        for p, _ in self._pairs:
+            p.requires_grad = self._trained[id(p)]
+        self._pairs = []
 
 
 def quantization_aware(

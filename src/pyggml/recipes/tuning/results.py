@@ -9,8 +9,7 @@ from typing import Any
 
 from ... import nn
 from ...backend.device import alone
-from ...backend.scopes import Undone
-from ...backend.undivided import Undivided, settle
+from ...backend.undivided import Undone
 from ...errors import ConfigError, FormatError
 from ...io import atomic_path
 from ...models.quantization import MIXES, quantize_gguf, read_importance
@@ -126,12 +125,10 @@ class _Merged(Undone):
 
     def undo(self) -> None:
         """Put the layers with adapters back."""
-        with Undivided():
-            settle()
-            modules = dict(self._model.named_modules())
-            back = {id(modules[path]): layer for path, layer in self._adapters.items()}
-            swap_modules(self._model, back.get)
-            self._adapters = {}
+        modules = dict(self._model.named_modules())
+        back = {id(modules[path]): layer for path, layer in self._adapters.items()}
+        swap_modules(self._model, back.get)
+        self._adapters = {}
 
 
 def save_merged(
