@@ -26,6 +26,8 @@ from pyggml.backend.library import capture_log, lib
 from pyggml.backend.scopes import IfFree, Scope, Scopes
 from pyggml.backend.undivided import Undivided, Undone, settle
 from pyggml.graph import observers
+from pyggml.models import Llama, LlamaConfig
+from pyggml.models.quantization.importance import _Listening as Listening
 from pyggml.nn.mode import in_mode
 from pyggml.recipes.tuning.results import _Merged as Merged
 from pyggml.tensors.autocast import rounding
@@ -200,6 +202,14 @@ def _merged() -> Any:
     return (lambda: Merged(model, None)), lambda: [id(m) for _, m in model.named_modules()]
 
 
+def _listening() -> Any:
+    """A block in which a model's matrices have hooks, and how many they are."""
+    model = Llama(LlamaConfig(vocab_size=8, context=8, n_embd=8, n_layer=1, n_head=1))
+    return (lambda: Listening(model)), lambda: [
+        dict(vars(m).get("_forward_pre_hooks", {})) for _, m in model.named_modules()
+    ]
+
+
 FOR_A_WHILE = pytest.mark.parametrize(
     "make",
     [
@@ -207,8 +217,9 @@ FOR_A_WHILE = pytest.mark.parametrize(
         lambda: _averaged(lambda ema: ema.lent(LOCKS, None)),
         _quantized,
         _merged,
+        _listening,
     ],
-    ids=["applied", "lent", "quantized", "merged"],
+    ids=["applied", "lent", "quantized", "merged", "listening"],
 )
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from ... import checks, nn
 from ...backend.device import alone
+from ...backend.undivided import Undivided, Undone
 from ...errors import FormatError, printable, shown
 from ...graph import Graph
 from ...io import read_gguf, u32, write_gguf
@@ -107,7 +107,7 @@ def measure_importance(
     sums: dict[str, np.ndarray] = {}
     counts: dict[str, np.ndarray] = {}
     inputs = zeros((1, length), dtype="i32", device=model.device)
-    with in_mode(model, training=False), _listening(model) as seen:
+    with in_mode(model, training=False), _Listening(model) as seen:
         logits = model(inputs)
         squares = [
             part
@@ -161,32 +161,46 @@ def _by_expert(
 _Seen = list[tuple[str, int, Tensor, Tensor | None]]
 
 
-@contextmanager
-def _listening(model: LanguageModel) -> Iterator[_Seen]:
-    """Note what this thread multiplies the matrices of the blocks by, while the block runs."""
-    seen: _Seen = []
-    own = threading.get_ident()
+class _Listening(Undone):
+    """A block that notes what this thread multiplies the matrices of a model's blocks by.
 
-    def listen(module: Any, name: str) -> nn.RemovableHandle:
+    Args:
+        model: the model; it has hooks meanwhile.
+    """
+
+    def __init__(self, model: LanguageModel):
+        super().__init__()
+        self._model = model
+        self._handles: list[nn.RemovableHandle] = []
+
+    def enter(self) -> _Seen:
+        """Register the hooks, and return what they note."""
+        seen: _Seen = []
+        for path, module in self._model.named_modules():
+            weight = vars(module).get("weight")
+            stacked = isinstance(weight, Tensor) and weight.ndim == 3
+            if isinstance(module, nn.Linear) or stacked:
+                name = self._model.gguf_name(f"{path}.weight")
+                if name.startswith("blk."):
+                    self._listen(module, name, seen)
+        return seen
+
+    def _listen(self, module: Any, name: str, seen: _Seen) -> None:
         experts = module.weight.shape[0] if module.weight.ndim == 3 else 1
+        own = threading.get_ident()
 
         def note(_: Any, args: tuple[Any, ...]) -> None:
             if threading.get_ident() == own:
                 x, chosen = (*args, None)[:2]
                 seen.append((name, experts, x, chosen))
 
-        handle: nn.RemovableHandle = module.register_forward_pre_hook(note)
-        return handle
+        with Undivided():  # or a handler might raise between the two
+            self._handles.append(module.register_forward_pre_hook(note))
 
-    with ExitStack() as stack:
-        for path, module in model.named_modules():
-            weight = vars(module).get("weight")
-            stacked = isinstance(weight, Tensor) and weight.ndim == 3
-            if isinstance(module, nn.Linear) or stacked:
-                name = model.gguf_name(f"{path}.weight")
-                if name.startswith("blk."):
-                    stack.enter_context(listen(module, name))
-        yield seen
+    def undo(self) -> None:
+        """Remove them."""
+        for handle in self._handles:
+            handle.remove()
 
 
 def write_importance(path: str | os.PathLike[str], importance: Importance) -> None:
