@@ -164,6 +164,8 @@ def test_killed_at_thirty_random_instants(tmp_path, seed):
         process.stdout.close()
         process.stderr.close()
         for line in lines:
+            if not line.endswith("\n"):
+                break  # killed while it was written
             *said, number = line.split()
             reached, kept = (reached, int(number)) if said else (int(number), kept)
         for path in [*list_checkpoints(tmp_path), *tmp_path.glob("best")]:
