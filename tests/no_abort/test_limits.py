@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pyggml.data import Tokenizer
+
 from .programs import script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
@@ -101,6 +103,23 @@ except MemoryError:
     assert script(LIMIT + (TOKENIZER + text).replace("CALL", call).replace("MB", str(mb))) == (
         "refused\n"
     )
+
+
+@pytest.mark.parametrize("mb", [40, 60])
+def test_texts_that_the_memory_has_room_for_in_one_thread(mb: int, tmp_path: Path) -> None:
+    """Another thread of the library would end the process: each reserves tens of megabytes."""
+    file = tmp_path / "tokenizer.json"
+    Tokenizer.train_bpe(["the quick brown fox"], 270).save(file)
+    text = """
+from pyggml.data import Tokenizer
+tokenizer = Tokenizer.from_file("FILE")
+texts = [f"the {i * i * i} quick {i * i} brown {i} foxes" for i in range(2000)]
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + MB * 2**20,) * 2)
+print(len(tokenizer.encode_documents(texts)) > 1000)
+"""
+    program = LIMIT + text.replace("FILE", str(file)).replace("MB", str(mb))
+    assert script(program) == "True\n"
 
 
 @pytest.mark.parametrize("first", ["train_bpe([text], 300)", "chars([text])"])

@@ -2,7 +2,8 @@
 """The package `tokenizers`, whose memory and threads run out in ways of their own.
 
 Its Rust ends the process when it has no memory, and panics when it has no thread. Both are asked
-for before it is called.
+for before it is called. The C library reserves tens of megabytes for each thread that allocates,
+so that it works in the calling thread where memory is limited.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 from ...backend.sizes import format_bytes
 from ...errors import FormatError, OutOfMemoryError
@@ -44,7 +50,7 @@ def library() -> Any:
     """Return the package `tokenizers`."""
     try:
         import tokenizers
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         cure = 'pip install "pyggml[cli]"'
         raise ImportError(f"Tokenizer: needs the package tokenizers; {cure}") from error
     return tokenizers
@@ -74,6 +80,7 @@ def guarded(who: str, needs: int = 0) -> Iterator[None]:
 
 def reserve(who: str, needs: int) -> None:
     """Raise `OutOfMemoryError` where the system has not so many bytes; none is written to."""
+    _need_one_thread()
     try:
         np.empty(_LEAST + needs, np.uint8)
     except MemoryError as error:
@@ -86,6 +93,7 @@ def reserve(who: str, needs: int) -> None:
 @functools.cache
 def start_threads() -> None:
     """Let the library start its threads; where the system has none, it works without."""
+    _need_one_thread()
     if _PARALLELISM in os.environ:
         return
     tokenizers = library()
@@ -96,6 +104,16 @@ def start_threads() -> None:
             raise
         os.environ[_PARALLELISM] = "false"
         _log.warning("tokenizers starts no threads, and works in one: %s", error)
+
+
+def _need_one_thread() -> None:
+    """Let the library work in one thread where the process has a limit of memory."""
+    if resource is None or _PARALLELISM in os.environ:
+        return
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    if any(limit != resource.RLIM_INFINITY for limit in limits):
+        os.environ[_PARALLELISM] = "false"
+        _log.info("tokenizers works in one thread, as memory is limited (ulimit -v)")
 
 
 def _is_panic(error: BaseException) -> bool:
