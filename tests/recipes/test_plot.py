@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import signal
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from pyggml import ShapeError
+from pyggml import OutOfMemoryError, ShapeError
 from pyggml.recipes import check_plot, plot_curves, plot_matrix, script_options
 from pyggml.recipes.report import figure
+from pyggml.recipes.report.training_curves import plot_loss
 
 PNG = b"\x89PNG\r\n"
 
@@ -57,6 +60,43 @@ def test_without_matplotlib_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pyggml\[cli\]"):
         plot_curves("x.png", {"a": [1.0]})
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no handler waits there")
+@pytest.mark.parametrize("n", [1, 20])
+def test_a_signal_while_a_picture_is_drawn(
+    n: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no error of matplotlib, whose C++ calls Python; the picture is whole."""
+    Affine2DBase = pytest.importorskip("matplotlib.transforms").Affine2DBase
+    calls, real = iter(range(1, 100_000)), Affine2DBase.__array__
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == n:
+            signal.raise_signal(signal.SIGINT)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(Affine2DBase, "__array__", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            plot_curves(tmp_path / "a.png", {"a": ([1, 2, 3], [1, 2, 3])}, title="T")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (tmp_path / "a.png").read_bytes().startswith(PNG)
+
+
+def test_a_picture_that_the_memory_has_no_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """OpenBLAS would end the process; a training goes on without the picture."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(figure, "_DRAWING", 1 << 60)
+    with pytest.raises(OutOfMemoryError, match="plot: a picture takes up to"):
+        plot_curves(tmp_path / "a.png", {"a": [1.0, 2.0]})
+    lines = [{"kind": "train", "step": step, "loss": 1.0} for step in (1, 2)]
+    assert not plot_loss(lines, tmp_path / "loss.png")
+    assert "loss.png was not drawn: plot: a picture takes up to" in caplog.text
 
 
 def test_curves_as_points_with_marks_and_a_limit(tmp_path: Path) -> None:

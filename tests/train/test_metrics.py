@@ -89,13 +89,13 @@ def test_without_matplotlib_there_is_a_note(tmp_path, monkeypatch, caplog):
 
     def missing(name, *args, **kwargs):
         if name.startswith("matplotlib"):
-            raise ImportError(name)
+            raise ModuleNotFoundError(name)
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", missing)
     line = {"kind": "train", "step": 1, "loss": 1.0}
     assert plot_loss([line], tmp_path / "loss.png") is False
-    assert "matplotlib is not installed" in caplog.text
+    assert "loss.png was not drawn: plot: needs the package matplotlib" in caplog.text
 
 
 def test_plan_refuses_what_does_not_fit():

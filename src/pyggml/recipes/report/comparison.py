@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import FormatError
+from ...errors import FormatError, OutOfMemoryError
 from ...io import atomic_write
 from .classes import classes
 from .figure import FEW
@@ -148,6 +148,6 @@ def _curves(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
                     values, told = smooth(values), f"{title}, smoothed"
                 curves[label] = list(zip((x for x, _ in found), values, strict=True))
             drawn.append(curves_svg(told, curves))
-    except ImportError as error:
+    except (ImportError, OutOfMemoryError) as error:
         return f"<p>{escape(str(error))}</p>"
     return "".join(drawn)

@@ -12,8 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ... import checks
-from ...errors import printable
+from ...backend.sizes import format_bytes
+from ...backend.undivided import Undivided
+from ...errors import OutOfMemoryError, printable
 from ...io import atomic_path
 
 __all__ = [
@@ -35,6 +39,8 @@ TEXT_COLOUR = "#444444"
 COLOURS = ("#1f77b4", "#d95f02", "#2ca02c", "#9467bd", "#8c564b", "#17becf")
 # So few values show their trend without an average over them.
 FEW = 50
+# Bytes that a picture takes at most, and then some; none is written to.
+_DRAWING = 64 << 20
 # Inches: of a file, and of a picture in a page, as wide as a phone.
 FILE_SIZE, PAGE_SIZE = (8.0, 4.5), (5.0, 2.9)
 _STYLE: dict[str, Any] = {
@@ -70,7 +76,7 @@ def need_matplotlib() -> Any:
     """Return matplotlib's class of figures, which needs no screen."""
     try:
         from matplotlib.figure import Figure
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         cure = 'pip install "pyggml[cli]"'
         raise ImportError(f"plot: needs the package matplotlib; {cure}") from error
     return Figure
@@ -78,14 +84,22 @@ def need_matplotlib() -> Any:
 
 @contextmanager
 def new_axes(size: tuple[float, float], title: str = "", x: str = "", y: str = "") -> Iterator[Any]:
-    """Axes in our style, and in it while they are drawn into; needs matplotlib."""
+    """Axes in our style, to be drawn and written in the block; needs matplotlib."""
     Figure = need_matplotlib()
     from matplotlib import rc_context
 
+    try:  # or OpenBLAS, which inverts matrices for it, ends the process where it has no memory
+        np.empty(_DRAWING, np.uint8)
+    except MemoryError as error:
+        raise OutOfMemoryError(
+            f"plot: a picture takes up to {format_bytes(_DRAWING)}, which cannot be allocated:"
+            " raise the limit of memory (ulimit -v)"
+        ) from error
     title = printable(title, "\n")
     # The same picture has the same bytes, and its names differ from another picture's.
     style: Any = {**_STYLE, "font.family": families(), "svg.hashsalt": title or "pyggml"}
-    with rc_context(style), warnings.catch_warnings():
+    # Where a handler raises in a call from matplotlib's C++, that makes another error of it.
+    with Undivided(), rc_context(style), warnings.catch_warnings():
         # A letter that no font has is drawn as a box.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         axes = Figure(figsize=size, dpi=120, layout="constrained").add_subplot()

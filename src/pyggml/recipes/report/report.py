@@ -13,7 +13,7 @@ from typing import Any
 from ... import __version__
 from ...backend.device import devices, get_threads
 from ...backend.library import ggml_version, patch_count
-from ...errors import FormatError
+from ...errors import FormatError, OutOfMemoryError
 from ...io import atomic_write, read_regular
 from ...train.memory import format_bytes
 from ...train.metrics import read_metrics
@@ -271,7 +271,7 @@ def _curves(lines: list[dict[str, Any]], images: bool) -> str:
         for metric in metrics:
             curves = {kind: points(lines, kind, metric) for kind in kinds if kind != "train"}
             drawn.append(curves_svg(metric.replace("_", " "), curves))
-    except ImportError as error:
+    except (ImportError, OutOfMemoryError) as error:
         return f"<p>{escape(str(error))}</p>"
     return "".join(drawn)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import printable
+from ...errors import OutOfMemoryError, printable
 from .figure import COLOURS, FEW, FILE_SIZE, PAGE_SIZE, new_axes, place_of, save, to_svg
 
 __all__ = ["curves_svg", "loss_name", "loss_svg", "loss_unit", "plot_loss", "smooth"]
@@ -98,10 +98,8 @@ def plot_loss(
         with new_axes(FILE_SIZE, title, "step", loss_name(lines, images)) as axes:
             _draw_loss(axes, lines, images)
             save(axes, path)
-    except ImportError:
-        _log.warning(
-            '%s was not drawn: matplotlib is not installed; pip install "pyggml[cli]"', path
-        )
+    except (ImportError, OutOfMemoryError) as error:
+        _log.warning("%s was not drawn: %s", path, error)
         return False
     return True
 
