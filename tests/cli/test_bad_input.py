@@ -378,7 +378,12 @@ def test_a_nan_is_traced_to_the_model(cli, tmp_path, text_file, monkeypatch):
     ("error", "words"),
     [
         (OSError(28, "No space left on device", "a/b"), "a/b: No space left on device; make room"),
+        (OSError(24, "Too many open files", "a/b"), "a/b: Too many open files; raise the limit of"),
         (PermissionError(13, "Permission denied", "c"), "c: Permission denied"),
+        (
+            ImportError("x.so: failed to map segment from shared object"),
+            "x.so: failed to map segment from shared object; raise the limit of the process",
+        ),
         (MemoryError(), "out of memory"),
         (KeyError("missing names"), "missing names"),
         (ImportError("needs the package tokenizers"), "needs the package tokenizers"),

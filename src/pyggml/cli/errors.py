@@ -30,7 +30,18 @@ _PLAIN_SIGNS = {"×": "x", "…": "...", "–": "-", "—": "-", "’": "'", "�
 _CURES = {
     errno.ENOSPC: "; make room on the disk and try again",
     errno.EFBIG: "; raise the limit of a file's size (ulimit -f), or write to another disk",
+    errno.EMFILE: "; raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "; the system has no more: close other programs",
+    errno.ENOMEM: "; raise the limit of the process (ulimit -v), or close other programs",
     errno.EROFS: "; the disk is read-only: write to another one",
+}
+# The system's, and not of the file that a flag names.
+_NOT_OF_A_FILE = (errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+# What the loader of libraries says where a package cannot be imported.
+_NOT_LOADED = {
+    "failed to map segment": errno.ENOMEM,
+    "annot allocate memory": errno.ENOMEM,
+    "Too many open files": errno.EMFILE,
 }
 _EXTRAS = ("matplotlib", "rich", "safetensors", "tokenizers", "typer")
 
@@ -113,7 +124,7 @@ def naming(flag: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno == errno.ENOSPC:
+        if error.errno in _NOT_OF_A_FILE:
             raise
         cure = _CURES.get(error.errno or 0, "")
         raise ConfigError(f"{flag} {path}: {error.strerror or error}{cure}") from error
@@ -178,6 +189,9 @@ def _message(error: BaseException, trains: bool) -> str:
 
     if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
         return f'{error.name} is not installed: pip install "pyggml[cli]"'
+    if isinstance(error, ImportError):
+        cures = [_CURES[number] for said, number in _NOT_LOADED.items() if said in str(error)]
+        return f"{error or type(error).__name__}{''.join(cures)}"
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}{_CURES.get(error.errno or 0, '')}"
@@ -190,7 +204,7 @@ def _message(error: BaseException, trains: bool) -> str:
         )
     if isinstance(error, KeyError):
         return str(error.args[0]) if error.args else "unknown key"
-    said = (ValueError, TypeError, RuntimeError, ArithmeticError, OSError, ImportError)
+    said = (ValueError, TypeError, RuntimeError, ArithmeticError, OSError)
     if isinstance(error, said):
         return str(error) or type(error).__name__
     return f"{type(error).__name__}: {error} (PYGGML_DEBUG=1 shows where)"

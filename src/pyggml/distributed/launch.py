@@ -61,7 +61,7 @@ def import_mpi() -> Any:
     """
     try:
         import mpi4py
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise DistributedError(
             f"distributed.init: MPI needs the package mpi4py, which is not installed: {_INSTALL}"
         ) from error

@@ -24,7 +24,7 @@ def pillow(who: str) -> Any:
     try:
         import PIL.Image
         import PIL.ImageOps
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         cure = 'pip install "pyggml[images]"'
         raise ImportError(f"{who}: needs the package pillow; {cure}") from error
     return PIL

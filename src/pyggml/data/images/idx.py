@@ -200,7 +200,7 @@ def digits_images() -> ArrayImages:
     """
     try:
         from sklearn.datasets import load_digits
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         cure = 'pip install "pyggml[demos]"'
         raise ImportError(f"digits_images: needs the package scikit-learn; {cure}") from error
     found = load_digits()

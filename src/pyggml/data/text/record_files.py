@@ -172,7 +172,7 @@ def _parquet(path: Path) -> Iterator[_Row]:
     try:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         cure = 'pip install "pyggml[data]"'
         raise ImportError(
             f"read_records: {path}: Parquet needs the package pyarrow; {cure}"

@@ -150,7 +150,7 @@ class History(Callback):
         """
         try:
             pandas: Any = import_module("pandas")
-        except ImportError as error:
+        except ModuleNotFoundError as error:
             raise ImportError(
                 "History.to_pandas: needs the package pandas; pip install pandas, or take to_dict()"
             ) from error
@@ -175,7 +175,7 @@ class History(Callback):
         if ax is None:
             try:
                 import matplotlib.pyplot as plt
-            except ImportError as error:
+            except ModuleNotFoundError as error:
                 raise ImportError(
                     "History.plot: needs the package matplotlib; pip install matplotlib"
                 ) from error

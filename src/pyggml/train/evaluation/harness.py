@@ -55,7 +55,7 @@ def harness_model(
     try:
         from lm_eval.api.model import TemplateLM
         from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise ImportError(f"{who}: needs the package lm_eval; pip install lm_eval") from error
     ends = end_ids(tokenizer)
     token = tokenizer.bos_id if tokenizer.bos_id is not None else tokenizer.eos_id
