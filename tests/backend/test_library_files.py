@@ -35,6 +35,15 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "lib"
 
 
+def test_a_module_for_which_memory_is_short() -> None:
+    """Another install would not cure it."""
+    said = str(library_files.not_imported(ImportError("x.so: failed to map segment")))
+    assert said.endswith(
+        "memory is short; raise the limit of the process (ulimit -v), or close other programs"
+    )
+    assert "pip install" not in said
+
+
 def package_in(folder: Path) -> Path:
     """Return a copy of the package with its modules and libraries."""
     copy = folder / "pyggml"

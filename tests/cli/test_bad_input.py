@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 
 import pytest
 
+from pyggml.errors import FormatError
 from pyggml.models import build
 
 from .conftest import options, pyggml
@@ -372,6 +375,52 @@ def test_a_nan_is_traced_to_the_model(cli, tmp_path, text_file, monkeypatch):
     result = cli("train-llm", "--artifact-dir", tmp_path / "run", *options(), "--text", text_file)
     check(result, 1, "the cause: ", "recorded at ", "models/llama/model.py:")
     assert "typer" not in result[2]
+
+
+def test_the_error_of_a_reader_has_the_cure_of_its_cause():
+    from pyggml.cli.errors import explain
+
+    error = FormatError("a.gguf: cannot be read: Too many open files")
+    error.__cause__ = OSError(24, "Too many open files", "a.gguf")
+    assert explain(error) == (f"error: {error}; raise the limit of open files (ulimit -n)", 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("MemoryError", "error: out of memory: raise the limit of the process (ulimit -v)"),
+        (
+            'ImportError("x.so: failed to map segment from shared object")',
+            "error: x.so: failed to map segment from shared object; raise the limit of the process",
+        ),
+        (
+            'OSError(24, "Too many open files", "x.py")',
+            "error: x.py: Too many open files; raise the limit of open files (ulimit -n)",
+        ),
+        ("BrokenPipeError", ""),
+    ],
+)
+def test_what_the_system_refuses_before_a_command_runs(error, said):
+    """It is one line, for which nothing more is imported."""
+    program = f"""
+import sys
+import pyggml.cli.app, pyggml.cli.errors
+class NoMemory:
+    def find_spec(self, name, *rest):
+        raise MemoryError
+def fails():
+    sys.meta_path.insert(0, NoMemory())
+    raise {error}
+pyggml.cli.app.app = fails
+from pyggml.cli import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == bool(said)
+    assert done.returncode == (1 if said else 141)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,13 @@ def not_imported(error: ImportError) -> ImportError:
         >>> print(not_imported(ImportError("file too short")))
         pyggml: the compiled module cannot be imported (file too short); ...
     """
-    return ImportError(f"pyggml: the compiled module cannot be imported ({error}); {cure()}")
+    said = f"pyggml: the compiled module cannot be imported ({error})"
+    if "failed to map segment" in str(error) or "annot allocate memory" in str(error):
+        return ImportError(
+            f"{said}: memory is short; raise the limit of the process (ulimit -v), or close other"
+            " programs"
+        )
+    return ImportError(f"{said}; {cure()}")
 
 
 def libraries() -> Path:

@@ -6,6 +6,9 @@ from __future__ import annotations
 import signal
 import sys
 from contextlib import suppress
+from typing import NoReturn
+
+from .cures import cure_of
 
 __all__ = ["main"]
 
@@ -22,34 +25,32 @@ def main() -> None:
 
         join()
         app()
-    except OSError as error:  # of the help and the usage; commands tell their own
-        from .errors import EXIT_FAILED, EXIT_PIPE
-        from .terminal import say
+    except BrokenPipeError:
+        from .errors import EXIT_PIPE
 
-        if isinstance(error, BrokenPipeError):
-            sys.exit(EXIT_PIPE)
-        with suppress(OSError):
-            say(f"error: {error.filename or 'stdout'}: {error.strerror or error}", error=True)
-        sys.exit(EXIT_FAILED)
-    except MemoryError as error:  # of reading the command line
-        from .errors import explain
-        from .terminal import say
-
-        message, code = explain(error)
-        say(message, error=True)
-        sys.exit(code)
-    except ModuleNotFoundError as error:
-        if error.name not in ("typer", "rich"):
+        sys.exit(EXIT_PIPE)
+    except MemoryError:  # of reading the command line, as the others here; nothing is imported now
+        _fail("out of memory: raise the limit of the process (ulimit -v), or close other programs")
+    except OSError as error:
+        _fail(f"{error.filename or 'stdout'}: {error.strerror or error}{cure_of(error)}")
+    except ImportError as error:
+        if error.name in ("typer", "rich") and isinstance(error, ModuleNotFoundError):
+            _fail(f'the command line needs {error.name}: pip install "pyggml[cli]"')
+        if not cure_of(error):
             raise
-        print(
-            f'error: the command line needs {error.name}: pip install "pyggml[cli]"',
-            file=sys.stderr,
-        )
-        sys.exit(1)
+        _fail(f"{error}{cure_of(error)}")
     except KeyboardInterrupt:  # while the commands were imported
         print("interrupted", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
     finally:
-        from .terminal import settle
+        with suppress(ImportError, MemoryError, OSError):
+            from .terminal import settle
 
-        settle()
+            settle()
+
+
+def _fail(message: str) -> NoReturn:
+    """End with one line."""
+    with suppress(OSError):
+        print(f"error: {message}", file=sys.stderr)
+    sys.exit(1)

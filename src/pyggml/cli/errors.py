@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import codecs
-import errno
 import io
 import logging
 import os
@@ -18,6 +17,7 @@ from typing import TextIO, cast
 import typer
 
 from ..debug.lasting import LastingStream
+from .cures import NOT_OF_A_FILE, cure_of
 from .terminal import LogFormatter, say
 
 __all__ = ["EXIT_FAILED", "EXIT_PIPE", "EXIT_USAGE", "explain", "friendly_errors", "naming"]
@@ -27,22 +27,6 @@ EXIT_USAGE = 2
 # What a shell reports of a program that a closed pipe ended (128 + SIGPIPE).
 EXIT_PIPE = 141
 _PLAIN_SIGNS = {"×": "x", "…": "...", "–": "-", "—": "-", "’": "'", "“": '"', "”": '"'}
-_CURES = {
-    errno.ENOSPC: "; make room on the disk and try again",
-    errno.EFBIG: "; raise the limit of a file's size (ulimit -f), or write to another disk",
-    errno.EMFILE: "; raise the limit of open files (ulimit -n)",
-    errno.ENFILE: "; the system has no more: close other programs",
-    errno.ENOMEM: "; raise the limit of the process (ulimit -v), or close other programs",
-    errno.EROFS: "; the disk is read-only: write to another one",
-}
-# The system's, and not of the file that a flag names.
-_NOT_OF_A_FILE = (errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-# What the loader of libraries says where a package cannot be imported.
-_NOT_LOADED = {
-    "failed to map segment": errno.ENOMEM,
-    "annot allocate memory": errno.ENOMEM,
-    "Too many open files": errno.EMFILE,
-}
 _EXTRAS = ("matplotlib", "rich", "safetensors", "tokenizers", "typer")
 
 
@@ -124,10 +108,9 @@ def naming(flag: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _NOT_OF_A_FILE:
+        if error.errno in NOT_OF_A_FILE:
             raise
-        cure = _CURES.get(error.errno or 0, "")
-        raise ConfigError(f"{flag} {path}: {error.strerror or error}{cure}") from error
+        raise ConfigError(f"{flag} {path}: {error.strerror or error}{cure_of(error)}") from error
 
 
 def _mend_streams() -> None:
@@ -190,11 +173,10 @@ def _message(error: BaseException, trains: bool) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
         return f'{error.name} is not installed: pip install "pyggml[cli]"'
     if isinstance(error, ImportError):
-        cures = [_CURES[number] for said, number in _NOT_LOADED.items() if said in str(error)]
-        return f"{error or type(error).__name__}{''.join(cures)}"
+        return f"{error or type(error).__name__}{cure_of(error)}"
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror}{_CURES.get(error.errno or 0, '')}"
+        return f"{where}{error.strerror}{cure_of(error)}"
     if isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
         if trains:
             return "out of memory: use smaller batches, shorter sequences or a smaller model"
@@ -206,5 +188,5 @@ def _message(error: BaseException, trains: bool) -> str:
         return str(error.args[0]) if error.args else "unknown key"
     said = (ValueError, TypeError, RuntimeError, ArithmeticError, OSError)
     if isinstance(error, said):
-        return str(error) or type(error).__name__
+        return f"{error or type(error).__name__}{cure_of(error)}"
     return f"{type(error).__name__}: {error} (PYGGML_DEBUG=1 shows where)"
