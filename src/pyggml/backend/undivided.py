@@ -182,12 +182,12 @@ class Undone(Block):
         return _Undoer(in_turn(calls), state)
 
     def _enter_of_class(self) -> Any:
-        """As an ExitStack enters."""
+        """Enter for an ExitStack."""
         self._kept.append(self._undoer())  # its end comes with that of the block, if not before
         return self._begin()
 
     def _exit_of_class(self, *error: Any) -> None:
-        """As an ExitStack leaves."""
+        """Leave for an ExitStack."""
         (self._kept or [self._undoer()]).pop().__exit__(*error)
 
     if not TYPE_CHECKING:
