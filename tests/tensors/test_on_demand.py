@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,8 @@ from pyggml import nn, ops
 from pyggml.backend.library import ffi
 from pyggml.graph.walk import walk
 from pyggml.nn import functional as F
-from pyggml.tensors.layouts import Recalled
 from pyggml.tensors.node import Node, listen
-from pyggml.tensors.on_demand import on_demand
+from pyggml.tensors.on_demand import Recalled, on_demand
 from pyggml.tensors.truth import is_mask
 from pyggml.testing import CASES, Case
 
@@ -229,6 +230,29 @@ def test_what_is_not_asked_for_is_forgotten() -> None:
         assert table.get(0) == 1
     assert table.get(1) is None
     assert table.get(4999) == 5000
+
+
+def test_a_layout_is_known_as_long_as_a_call_has_it() -> None:
+    """Thousands of other layouts come between the call that is remembered and the next ones."""
+    x = pg.tensor(np.ones((3, 7), np.float32))
+    for _ in range(2):
+        (x * 2.0).exp()
+    others = np.ones(3000, np.float32)
+    for size in range(1, 3000):
+        assert pg.tensor(others[:size]).node.layout.shape == (size,)
+    later = x * 2.0
+    assert _is_waiting(later)
+    with listen(lambda node: None):
+        now = x * 2.0
+    assert now.node.is_recorded
+    assert later.node.layout is now.node.layout
+    assert _is_waiting(now.exp())
+
+
+def test_layouts_that_nothing_has_take_no_memory() -> None:
+    made = weakref.ref(pg.tensor(np.ones((2, 3, 1001), np.float32)).node.layout)
+    gc.collect()
+    assert made() is None
 
 
 def test_a_factor_that_changes_takes_no_memory() -> None:

@@ -4,46 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, Generic, TypeVar
+from typing import Any
+from weakref import WeakValueDictionary
 
 from ..backend.device import Device
 from ..backend.library import ffi, lib
 
-__all__ = ["Layout", "Recalled", "layout_of"]
-
-_T = TypeVar("_T")
-
-_MOST = 1024
-
-
-class Recalled(Generic[_T]):
-    """A table that forgets what was not asked for during its last thousand new entries."""
-
-    __slots__ = ("_before", "_now")
-
-    def __init__(self) -> None:
-        self._now: dict[Hashable, _T] = {}
-        self._before: dict[Hashable, _T] = {}
-
-    def get(self, key: Hashable) -> _T | None:
-        """Return the entry of a key, or None."""
-        found = self._now.get(key)
-        if found is None:
-            found = self._before.get(key)
-            if found is not None:
-                self.put(key, found)
-        return found
-
-    def put(self, key: Hashable, value: _T) -> _T:
-        """Add an entry, and return its value."""
-        if len(self._now) >= _MOST:
-            self._before, self._now = self._now, {}
-        self._now[key] = value
-        return value
+__all__ = ["Layout", "layout_of"]
 
 
 class Layout:
     """Shape, type, device, strides, truth; of two tensors with equal ones it is the same object.
+
+    Two threads that meet a new one at the same moment may each make theirs: calls with the other
+    are then recorded as first ones.
 
     Attributes:
         shape: Python shape.
@@ -53,7 +27,15 @@ class Layout:
         of_truth: the numbers are truth values, 1 and 0; see `truth`.
     """
 
-    __slots__ = ("_other", "device", "is_view", "of_truth", "shape", "views_stored")
+    __slots__ = (
+        "__weakref__",
+        "_other",
+        "device",
+        "is_view",
+        "of_truth",
+        "shape",
+        "views_stored",
+    )
 
     def __init__(self, shape: tuple[int, ...], device: Device, is_view: bool, views_stored: bool):
         self.shape, self.device = shape, device
@@ -72,7 +54,9 @@ class Layout:
         return self._other
 
 
-_layouts: Recalled[Layout] = Recalled()
+# Those that a node or a remembered call has. One forgotten earlier would be made a second time, and
+# calls remembered with the first would not be found.
+_layouts: WeakValueDictionary[Hashable, Layout] = WeakValueDictionary()
 
 
 def layout_of(ptr: Any, shape: tuple[int, ...], device: Device, stored: bool) -> Layout:
@@ -82,4 +66,7 @@ def layout_of(ptr: Any, shape: tuple[int, ...], device: Device, stored: bool) ->
     strides = tuple(ffi.unpack(ptr.nb, lib.GGML_MAX_DIMS)) if is_view else None
     views_stored = is_view and bool(root.buffer)
     key = shape, ptr.type, device, stored, strides, views_stored
-    return _layouts.get(key) or _layouts.put(key, Layout(shape, device, is_view, views_stored))
+    found = _layouts.get(key)
+    if found is None:
+        found = _layouts[key] = Layout(shape, device, is_view, views_stored)
+    return found

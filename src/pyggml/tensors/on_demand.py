@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from ..backend.device import alone
 from ..backend.dtypes import DType, dtype_of_type
 from ..backend.scopes import Scope
 from ..errors import fitting
 from .autocast import at_level, rounding
-from .layouts import Recalled
 from .live import LIVE, is_operand, mark
 from .node import Node, expanding, listen, listeners
 from .storage import reads
@@ -20,9 +19,37 @@ from .tensor import Tensor
 from .tracing import is_tracing
 from .truth import SAME_NUMBERS
 
-__all__ = ["on_demand"]
+__all__ = ["Recalled", "on_demand"]
 
 _F = TypeVar("_F", bound=Callable[..., Tensor])
+_T = TypeVar("_T")
+
+_MOST = 1024
+
+
+class Recalled(Generic[_T]):
+    """A table that forgets what was not asked for during its last thousand new entries."""
+
+    __slots__ = ("_before", "_now")
+
+    def __init__(self) -> None:
+        self._now: dict[Hashable, _T] = {}
+        self._before: dict[Hashable, _T] = {}
+
+    def get(self, key: Hashable) -> _T | None:
+        """Return the entry of a key, or None."""
+        found = self._now.get(key)
+        if found is None:
+            found = self._before.get(key)
+            if found is not None:
+                self.put(key, found)
+        return found
+
+    def put(self, key: Hashable, value: _T) -> None:
+        """Add an entry."""
+        if len(self._now) >= _MOST:
+            self._before, self._now = self._now, {}
+        self._now[key] = value
 
 
 class _Place:
