@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -249,10 +250,29 @@ def test_a_layout_is_known_as_long_as_a_call_has_it() -> None:
     assert _is_waiting(now.exp())
 
 
-def test_layouts_that_nothing_has_take_no_memory() -> None:
-    made = weakref.ref(pg.tensor(np.ones((2, 3, 1001), np.float32)).node.layout)
-    gc.collect()
-    assert made() is None
+@pytest.mark.parametrize("call", [lambda x: x, lambda x: x > 0, lambda x: x[1:].T])
+def test_layouts_that_nothing_has_take_no_memory(call: Callable[[pg.Tensor], pg.Tensor]) -> None:
+    gc.disable()  # they end with the tensor
+    try:
+        with listen(lambda node: None):  # no call is remembered
+            made = [call(pg.tensor(np.ones((3, 1001), np.float32)))]
+        layout = weakref.ref(made[0].node.layout)
+        assert layout() is not None
+        made.clear()
+        assert layout() is None
+    finally:
+        gc.enable()
+
+
+def test_the_end_of_a_layout_runs_no_python_code() -> None:
+    """A signal that comes there would be lost, and its exception printed."""
+    made = [pg.tensor(np.ones((3, 1003), np.float32))]
+    assert made[0].node.layout.shape == (3, 1003)
+    called: list[str] = []
+    sys.setprofile(lambda frame, event, _: called.append(f"{event} {frame.f_code.co_name}"))
+    made.clear()
+    sys.setprofile(None)
+    assert [each for each in called if each.startswith("call ")] == []
 
 
 def test_a_factor_that_changes_takes_no_memory() -> None:

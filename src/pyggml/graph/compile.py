@@ -7,7 +7,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any
 
 from ..backend.device import COMPUTE_LOCK
@@ -104,15 +104,10 @@ class Compiled:
     def _of(self, instance: Any) -> Compiled:
         """Return what was recorded for an object, which is not kept alive by it."""
         key, methods = id(instance), self._methods
-
-        def forget(ref: weakref.ref[Any]) -> None:
-            if key in methods and methods[key][0] is ref:
-                del methods[key]
-
         with COMPUTE_LOCK:
             if key not in methods or methods[key][0]() is not instance:
                 try:
-                    ref = weakref.ref(instance, forget)
+                    ref = weakref.ref(instance, partial(methods.pop, key))  # C; see WeakGroup
                 except TypeError:
                     raise TypeError(
                         "compile: the object of a method must allow weak references, so that its"

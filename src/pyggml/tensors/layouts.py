@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import partial
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from ..backend.device import Device
 from ..backend.library import ffi, lib
@@ -29,7 +30,8 @@ class Layout:
 
     __slots__ = (
         "__weakref__",
-        "_other",
+        "_of_numbers",
+        "_of_truth",
         "device",
         "is_view",
         "of_truth",
@@ -41,22 +43,27 @@ class Layout:
         self.shape, self.device = shape, device
         self.is_view, self.views_stored = is_view, views_stored
         self.of_truth = False
-        self._other: Layout | None = None
+        # One of truth values keeps that of numbers, and not the other way round: no cycle.
+        self._of_numbers: Layout | None = None
+        self._of_truth: ref[Layout] | None = None
 
     def with_truth(self, of_truth: bool) -> Layout:
         """Return the same layout of truth values, or of numbers."""
         if of_truth is self.of_truth:
             return self
-        if self._other is None:
-            other = Layout(self.shape, self.device, self.is_view, self.views_stored)
-            other.of_truth, other._other = of_truth, self
-            self._other = other
-        return self._other
+        if self._of_numbers is not None:
+            return self._of_numbers
+        found = None if self._of_truth is None else self._of_truth()
+        if found is None:
+            found = Layout(self.shape, self.device, self.is_view, self.views_stored)
+            found.of_truth, found._of_numbers = True, self
+            self._of_truth = ref(found)
+        return found
 
 
 # Those that a node or a remembered call has. One forgotten earlier would be made a second time, and
 # calls remembered with the first would not be found.
-_layouts: WeakValueDictionary[Hashable, Layout] = WeakValueDictionary()
+_layouts: dict[Hashable, ref[Layout]] = {}
 
 
 def layout_of(ptr: Any, shape: tuple[int, ...], device: Device, stored: bool) -> Layout:
@@ -66,7 +73,10 @@ def layout_of(ptr: Any, shape: tuple[int, ...], device: Device, stored: bool) ->
     strides = tuple(ffi.unpack(ptr.nb, lib.GGML_MAX_DIMS)) if is_view else None
     views_stored = is_view and bool(root.buffer)
     key = shape, ptr.type, device, stored, strides, views_stored
-    found = _layouts.get(key)
+    known = _layouts.get(key)
+    found = None if known is None else known()
     if found is None:
-        found = _layouts[key] = Layout(shape, device, is_view, views_stored)
+        found = Layout(shape, device, is_view, views_stored)
+        # `dict.pop` is C; see `WeakGroup`.
+        _layouts[key] = ref(found, partial(_layouts.pop, key))
     return found
