@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import pyggml as pg
 from pyggml.backend.library_files import libraries
+from pyggml.backend.packages import load_backends
 
 GGML = Path(__file__).resolve().parents[2] / "vendor" / "ggml"
 LIBRARIES = libraries()
@@ -120,6 +123,23 @@ def test_entry_points_that_cannot_be_read_are_a_warning(tmp_path: Path, text: by
     assert "the entry points of the package damaged cannot be read: " in error
     assert "libpyggml-fake.so is missing; install the package again" in error
     assert error.count("\n") == 2
+
+
+@pytest.mark.parametrize("name", ["entry_points", "distributions"])
+def test_memory_that_ends_is_no_fault_of_a_package(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def fails(**_: str) -> None:
+        raise MemoryError
+
+    if name == "distributions":
+        monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: 1 // 0)
+        fake = SimpleNamespace(entry_points=SimpleNamespace(select=fails))
+        monkeypatch.setattr(importlib.metadata, name, lambda: [fake])
+    else:
+        monkeypatch.setattr(importlib.metadata, name, fails)
+    with pytest.raises(MemoryError):
+        load_backends()
 
 
 def test_a_library_of_another_build_is_a_warning(tmp_path: Path) -> None:

@@ -423,6 +423,27 @@ main()
     assert done.returncode == (1 if said else 141)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the addresses of a process")
+@pytest.mark.parametrize("mib", [4, 36, 90])
+def test_memory_that_would_end_while_a_command_is_imported(mib):
+    """It is one line: parts of other packages would end the process."""
+    program = f"""
+import resource, sys
+import pyggml.cli
+pages = int(open("/proc/self/statm").read().split()[0])
+size = pages * resource.getpagesize() + ({mib} << 20)
+resource.setrlimit(resource.RLIMIT_AS, (size, size))
+sys.argv = ["pyggml", "inspect", "missing.gguf"]
+pyggml.cli.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    said = "error: out of memory: raise the limit of the process (ulimit -v), or close other"
+    assert done.stderr == f"{said} programs\n"
+    assert done.returncode == 1
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [

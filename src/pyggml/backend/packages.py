@@ -62,11 +62,15 @@ def _points() -> list[EntryPoint]:
 
     try:
         return list(entry_points(group=GROUP))
+    except MemoryError:  # no file's fault
+        raise
     except Exception:  # noqa: BLE001 - a file of any package may be damaged: ask each by itself
         found: dict[str, EntryPoints] = {}
     for dist in distributions():
         try:
             points = dist.entry_points.select(group=GROUP)
+        except MemoryError:
+            raise
         except Exception as error:  # noqa: BLE001
             _logger.warning(
                 "pyggml: the entry points of the package %s cannot be read: %s; install it again",

@@ -8,9 +8,15 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
+import numpy as np
+
 from .cures import cure_of
 
 __all__ = ["main"]
+
+# What a command imports and reads takes up to 66 MB of addresses. Where they end in the middle of
+# it, pydantic's Rust or the C library ends the process.
+_IMPORTS = 96 << 20
 
 
 def main() -> None:
@@ -20,6 +26,7 @@ def main() -> None:
         SystemExit: always, with the exit code.
     """
     try:
+        np.empty(_IMPORTS, np.uint8)
         from .app import app
         from .ranks import join
 

@@ -73,7 +73,7 @@ class Arena:
         except MemoryError:
             raise OutOfMemoryError(
                 f"arena: cannot allocate {size:,} bytes for {n_tensors:,} tensor headers;"
-                " compute in parts, with .detach() between them"
+                " compute in parts, with .detach() between them, or free memory"
             ) from None
         self.ctx = ctx
         self.left = n_tensors
