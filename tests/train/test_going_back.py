@@ -25,6 +25,7 @@ from pyggml.train import (
     load_checkpoint,
     top_k_accuracy,
 )
+from pyggml.train.checkpoints import checkpoint
 from pyggml.train.checkpoints.folders import read_best
 
 from .test_trainer import At
@@ -107,6 +108,23 @@ def test_a_kill_before_the_best_is_kept_loses_it_not(tmp_path):
     assert again.resume() == 8
     assert load_checkpoint(tmp_path / "best").state.step == 8
     assert again.best_checkpoint == tmp_path / "best"
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_kill_before_the_old_ones_are_removed(tmp_path, monkeypatch, named):
+    """Whether `latest` names the last one already or not: a resumed run does what is left."""
+    options = {"keep": 1, "eval_every": 0}
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "prune", lambda *_: None)
+        make(tmp_path, **options).fit()
+    assert len(list_checkpoints(tmp_path)) == 6
+    if not named:
+        (tmp_path / "latest").write_text("step-000010\n")
+    again = make(tmp_path, **options)
+    assert again.resume() == 12
+    again.fit()
+    assert (tmp_path / "latest").read_text() == "step-000012\n"
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["step-000012"]
 
 
 class Gone(BaseException):

@@ -40,6 +40,7 @@ __all__ = [
     "Checkpoint",
     "load_checkpoint",
     "load_weights",
+    "make_latest",
     "name_latest",
     "save_checkpoint",
     "write_checkpoint",
@@ -148,8 +149,7 @@ def save_checkpoint(
             write_checkpoint(folder, state, model, optimizer)
     except OSError as error:
         raise CheckpointError(_not_written(path, is_new, error)) from error
-    name_latest(path)
-    prune(directory, keep)
+    make_latest(path, keep)
     return path
 
 
@@ -185,6 +185,20 @@ def write_checkpoint(
             write_safetensors(file, content)
         files[name] = file.record()
     write_manifest(folder, {"format": FORMAT, **asdict(state), "optimizer": values, "files": files})
+
+
+def make_latest(path: Path, keep: int) -> None:
+    """Make a checkpoint the latest, and remove all but the newest `keep` of its folder.
+
+    Args:
+        path: its directory.
+        keep: how many stay.
+
+    Raises:
+        CheckpointError: the file `latest` could not be written.
+    """
+    name_latest(path)
+    prune(path.parent, keep)
 
 
 def name_latest(path: Path) -> None:

@@ -14,8 +14,8 @@ from ...backend.scopes import Scope, Scopes
 from ...backend.undivided import Undivided
 from ..run import Run
 from .best import bring_best, keep_best
-from .checkpoint import load_checkpoint, save_checkpoint
-from .folders import BEST, clear_ahead, latest_checkpoint, make_folder, read_best
+from .checkpoint import load_checkpoint, make_latest, save_checkpoint
+from .folders import BEST, STATE, clear_ahead, latest_checkpoint, make_folder, read_best
 from .manifest import is_whole
 from .restore import optimizer_state, rank_state, restore, state_of
 from .state import TrainState
@@ -84,6 +84,8 @@ class Checkpoints:
     def begin(self) -> None:
         """Make the folder, and put checkpoints aside that are ahead of the run.
 
+        What a kill left undone of the last save is done.
+
         Raises:
             CheckpointError: the folder cannot be used, or holds another run's checkpoints.
         """
@@ -93,6 +95,9 @@ class Checkpoints:
             return
         make_folder(self.directory)
         clear_ahead(self.directory, self._run.step)
+        last = self.last
+        if last is not None and last.parent == self.directory and (last / STATE).is_file():
+            make_latest(last, self._run.options.value("keep"))
         if self._run.step:
             self.find_best()
 
