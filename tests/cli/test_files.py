@@ -52,6 +52,9 @@ def test_check_finds_weights_that_are_no_numbers(model, tmp_path):
     assert done.exit_code == 1
     assert "output_norm.weight (32)" in done.stderr
     assert run("check", tmp_path / "none.gguf").exit_code == 1
+    done = run("check", tmp_path)
+    assert done.exit_code == 1
+    assert "cannot be read: it is a folder; give the file in it, such as model.gguf" in done.stderr
 
 
 def test_inspect_shows_a_gguf_file(model, tmp_path):

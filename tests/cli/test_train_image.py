@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +149,27 @@ def test_infer(cli, run: tuple[Path, str], tmp_path: Path) -> None:
     assert f"error: --image {tmp_path / 'none.png'}: no such file" in errors
     shares = json.loads(said)[str(tmp_path / "bright.png")]
     assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.tif", b"II*\0\x08\0\0\0\xff\xff" + b"\xff" * 80, "cannot identify image file 'a.tif'"),
+        ("a.ppm", b"P6 99999999999999 1 255", "Token too long in file header: 99999999999"),
+    ],
+    ids=["tiff", "ppm"],
+)
+def test_a_damaged_image_is_one_line(
+    run: tuple[Path, str], tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
+    """What Pillow warns of, and bytes in its errors, are not shown as they are."""
+    (tmp_path / name).write_bytes(content)
+    command = [sys.executable, "-m", "pyggml", "infer", "--model", str(run[0]), "--image"]
+    done = subprocess.run(
+        [*command, str(tmp_path / name)], capture_output=True, text=True, check=False
+    )
+    assert done.stderr == f"error: --image {tmp_path / name}: cannot be read: {said}\n"
+    assert done.returncode == 1
 
 
 @pytest.mark.parametrize("model", ["mlp", "resnet"])

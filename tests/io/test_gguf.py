@@ -364,7 +364,11 @@ def test_bad_files_are_refused_with_the_cause(tmp_path: Path, case: str) -> None
 
 def test_missing_and_empty_files_and_folders(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
-    for name, match in [("none", "No such file"), ("empty", "empty"), ("", "regular|directory")]:
+    for name, match in [
+        ("none", "No such file"),
+        ("empty", "empty"),
+        ("", "it is a folder; give the file in it"),
+    ]:
         with pytest.raises(FormatError, match=match):
             read_gguf(tmp_path / name)
     if hasattr(os, "mkfifo"):

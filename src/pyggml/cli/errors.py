@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TextIO, cast
@@ -58,6 +59,9 @@ def _explained(trains: bool) -> Iterator[None]:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(LogFormatter("%(levelname)s: %(message)s"))
         logging.basicConfig(level=level, handlers=[handler])
+        # A line each, as of our own, and without what would be commands to the terminal.
+        warnings.showwarning = lambda said, *_: logging.getLogger("py.warnings").warning("%s", said)
+        warnings.filterwarnings("ignore", module=r"PIL\.")  # they do not name the damaged file
     try:
         yield
         sys.stdout.flush()

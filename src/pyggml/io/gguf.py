@@ -168,6 +168,8 @@ class GGUFFile:
             raise FormatError(f"read_gguf: {file}: cannot be read: {error}") from error
         except OSError as error:
             reason = error.strerror or str(error)
+            if file.is_dir():
+                reason = "it is a folder; give the file in it, such as model.gguf"
             raise FormatError(f"read_gguf: {file}: cannot be read: {reason}") from error
 
     def _check_part(self, number: int, first: GGUFFile) -> None:

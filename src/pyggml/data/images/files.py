@@ -167,9 +167,16 @@ class ImageFolder:
     def _skip(self, file: Path, error: Exception) -> None:
         if file not in self._named:
             self._named.add(file)
-            cause = str(error).replace(str(file), file.name) or type(error).__name__
+            cause = _cause(error, file)
             self.skipped.append((file, cause))
             _log.warning("%s", printable(f"ImageFolder: {file} is left out: {cause}"))
+
+
+def _cause(error: Exception, file: Path) -> str:
+    """Return what is said of a file that cannot be read; an error of Pillow may hold bytes."""
+    first = error.args[0] if error.args else None
+    said = first.decode("utf-8", "replace") if isinstance(first, bytes) else str(error)
+    return said.replace(str(file), file.name) or type(error).__name__
 
 
 def files_below(folder: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
@@ -236,7 +243,7 @@ def read_image(path: str | os.PathLike[str], channels: int = 3) -> np.ndarray:
             f"read_image: {file}: no memory for its pixels: make the image smaller"
         ) from error
     except Exception as error:
-        cause = str(error).replace(str(file), file.name) or type(error).__name__
+        cause = _cause(error, file)
         raise FormatError(f"read_image: {file}: cannot be read: {cause}") from error
 
 
