@@ -183,5 +183,5 @@ def read_sealed(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(body + b"\n}")
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not a JSON file: {error}") from error
+        raise FormatError(f"{path}: cannot be read as JSON: {error}") from error
     return dict(record)

@@ -309,7 +309,7 @@ class ArtifactDir:
             raise FormatError(f"{self.config}: cannot be read ({error.strerror})") from error
         except (ValueError, RecursionError) as error:
             raise FormatError(
-                f"{self.config}: is not a JSON file ({error}): restore it from a copy, or move "
+                f"{self.config}: cannot be read as JSON ({error}): restore it from a copy, or move "
                 "the folder away"
             ) from error
         if not isinstance(record, dict):

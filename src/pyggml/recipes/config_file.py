@@ -111,7 +111,7 @@ def _from_json(text: str, path: Path) -> dict[str, Any]:
     except ConfigError as error:
         raise ConfigError(f"`config`={path}: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"`config`={path} is not a JSON file ({error})") from error
+        raise ConfigError(f"`config`={path} cannot be read as JSON ({error})") from error
     # A run's file has more than its options.
     if isinstance(values, dict) and isinstance(values.get("train"), dict):
         values = values["train"]

@@ -43,7 +43,7 @@ def read_backend(file: Path) -> tokenizers.Tokenizer:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{who}: not a JSON file: {error}") from error
+        raise FormatError(f"{who}: cannot be read as JSON: {error}") from error
     _check_ids(who, content)
     parse = library().Tokenizer.from_str
     with guarded(who, READ * len(text)):
