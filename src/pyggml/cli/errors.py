@@ -59,7 +59,7 @@ def _explained(trains: bool) -> Iterator[None]:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(LogFormatter("%(levelname)s: %(message)s"))
         logging.basicConfig(level=level, handlers=[handler])
-        # A line each, as of our own, and without what would be commands to the terminal.
+        # Each warning is one line, as ours are, and cannot send commands to the terminal.
         warnings.showwarning = lambda said, *_: logging.getLogger("py.warnings").warning("%s", said)
         warnings.filterwarnings("ignore", module=r"PIL\.")  # they do not name the damaged file
     try:

@@ -61,8 +61,8 @@ class Layout:
         return found
 
 
-# Those that a node or a remembered call has. One forgotten earlier would be made a second time, and
-# calls remembered with the first would not be found.
+# A layout stays as long as a node or a remembered call has it. If it were forgotten earlier, it
+# would be made a second time, and calls remembered with the first would not be found.
 _layouts: dict[Hashable, ref[Layout]] = {}
 
 

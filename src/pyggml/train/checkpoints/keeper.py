@@ -84,7 +84,7 @@ class Checkpoints:
     def begin(self) -> None:
         """Make the folder, and put checkpoints aside that are ahead of the run.
 
-        What a kill left undone of the last save is done.
+        It also finishes a save that a kill left before `latest` or the removal of older ones.
 
         Raises:
             CheckpointError: the folder cannot be used, or holds another run's checkpoints.
