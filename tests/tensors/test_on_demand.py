@@ -264,6 +264,27 @@ def test_layouts_that_nothing_has_take_no_memory(call: Callable[[pg.Tensor], pg.
         gc.enable()
 
 
+def test_a_layout_that_ends_forgets_itself_alone() -> None:
+    """Not the one that was made of its key while the collector ended it."""
+
+    class Owner:
+        pass
+
+    def values() -> pg.Tensor:
+        return pg.tensor(np.ones((3, 1005), np.float32))
+
+    made = []
+    with listen(lambda node: None):  # no call is remembered
+        owner = Owner()
+        owner.cycle, owner.kept = owner, values()
+        assert owner.kept.node.layout.shape == (3, 1005)
+        end = weakref.ref(owner, lambda _: made.append(values().node.layout))
+        del owner
+        gc.collect()
+        assert end() is None
+        assert values().node.layout is made[0]
+
+
 def test_the_end_of_a_layout_runs_no_python_code() -> None:
     """A signal that comes there would be lost, and its exception printed."""
     made = [pg.tensor(np.ones((3, 1003), np.float32))]

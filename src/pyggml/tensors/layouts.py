@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+# As the module `weakref` removes what has ended.
+from _weakref import _remove_dead_weakref  # type: ignore[attr-defined]
 from collections.abc import Hashable
 from functools import partial
 from typing import Any
@@ -77,6 +79,6 @@ def layout_of(ptr: Any, shape: tuple[int, ...], device: Device, stored: bool) ->
     found = None if known is None else known()
     if found is None:
         found = Layout(shape, device, is_view, views_stored)
-        # `dict.pop` is C; see `WeakGroup`.
-        _layouts[key] = ref(found, partial(_layouts.pop, key))
+        # All of C; see `WeakGroup`. A newer layout of the key is left there.
+        _layouts[key] = ref(found, partial(next, map(_remove_dead_weakref, (_layouts,), (key,))))
     return found
