@@ -13,8 +13,9 @@ import pytest
 
 import pyggml as pg
 from pyggml import nn
-from pyggml.errors import GradientError, RecordingError
+from pyggml.errors import AnomalyError, GradientError, OutOfMemoryError, RecordingError
 from pyggml.graph import attach_update
+from pyggml.graph.memory_plan import Activations
 from pyggml.nn import functional as F
 from pyggml.optim import EMA, SGD
 from pyggml.tensors.live import hold, release
@@ -67,7 +68,7 @@ def test_a_view_of_a_stored_tensor_has_its_numbers_at_any_time() -> None:
 
 
 def test_another_thread_writes_before_or_after_a_reading(monkeypatch) -> None:
-    module = sys.modules["pyggml.graph.evaluate"]
+    module = sys.modules["pyggml.graph.once"]
     before_run, x = module.end_updates, pg.tensor([1.0])
     y = x * 2.0
     writer = threading.Thread(target=lambda: x.copy_([5.0]))
@@ -328,3 +329,45 @@ def test_what_another_thread_records_during_a_write_does_not_stop_the_next() -> 
     assert other.tolist() == [9.0, 12.0]
     with pytest.raises(RecordingError, match=r"test_overwritten\.py:\d+ recorded an op"):
         late.numpy()
+
+
+@pytest.mark.parametrize("write", [WRITES["copy_"], WRITES["zero_"], WRITES["graph"]])
+def test_a_refused_write_changes_nothing(write: Callable[[pg.Tensor], object]) -> None:
+    a = pg.tensor([-1.0, 2.0])
+    y, bad = a * 2.0, pg.ops.log(a)
+    with pg.detect_anomaly(), pytest.raises(AnomalyError, match="LOG made NaN"):
+        write(a)
+    assert a.tolist() == [-1.0, 2.0]
+    write(a)
+    assert y.tolist() == [-2.0, 4.0]
+    assert np.isnan(bad.numpy()[0])
+
+
+def test_a_read_that_fails_leaves_the_tensor_to_be_computed() -> None:
+    a = pg.tensor([-1.0, 2.0])
+    y = pg.ops.log(a) + 1.0
+    with pg.detect_anomaly(), pytest.raises(AnomalyError):
+        y.numpy()
+    a.zero_()
+    assert y.numpy()[1] == np.float32(1.0) + np.log(np.float32(2.0))
+
+
+def test_a_read_without_memory_carries_out_its_updates_once(monkeypatch) -> None:
+    count = pg.zeros(2)
+    y = attach_update(pg.ops.exp(count), pg.ops.cpy(count + 1.0, count))
+
+    take, calls = Activations.take, []
+
+    def none_left(self: Activations, plan: object) -> object:
+        calls.append(plan)
+        if len(calls) > 1:  # the run, not the graph that it is of
+            raise OutOfMemoryError("graph: cpu could not allocate the activations")
+        return take(self, plan)
+
+    with monkeypatch.context() as short:
+        short.setattr(Activations, "take", none_left)
+        with pytest.raises(OutOfMemoryError):
+            y.numpy()
+    assert count.tolist() == [0.0, 0.0]
+    assert y.tolist() == [1.0, 1.0]
+    assert count.tolist() == [1.0, 1.0]

@@ -8,7 +8,7 @@ import pytest
 
 import pyggml as pg
 from pyggml import nn
-from pyggml.errors import DTypeError, ShapeError
+from pyggml.errors import AnomalyError, DTypeError, ShapeError
 from pyggml.nn.layers import Linear
 from pyggml.nn.lora import LoRALinear
 
@@ -362,3 +362,15 @@ def test_what_is_frozen_has_no_gradient():
     names = [name for name, _ in lora.named_parameters()]
     assert names == ["weight", "bias", "lora_A.weight", "lora_B.weight"]
     assert lora.num_parameters(trainable_only=True) == RANK * (IN + OUT)
+
+
+def test_a_load_that_fails_in_the_middle_changes_nothing():
+    model = nn.Sequential(Linear(4, 4), Linear(4, 4))
+    nn.apply_lora(model, rank=2, targets="all-linear")
+    before = nn.lora_state_dict(model)
+    held = pg.ops.log(model[1].lora_B.weight * 0.0 - 1.0)
+    with pg.detect_anomaly(), pytest.raises(AnomalyError):
+        nn.load_lora_state_dict(model, {name: array + 1.0 for name, array in before.items()})
+    for name, array in nn.lora_state_dict(model).items():
+        np.testing.assert_array_equal(array, before[name])
+    del held

@@ -4,6 +4,7 @@ import pytest
 
 import pyggml as pg
 from pyggml import nn
+from pyggml.errors import AnomalyError, ShapeError
 
 
 class Tree(nn.Module):
@@ -120,3 +121,33 @@ def test_a_state_that_does_not_fit_changes_nothing() -> None:
 
 def test_a_module_without_parameters_has_an_empty_state():
     assert nn.Sequential(nn.ReLU(), nn.Flatten()).state_dict() == {}
+
+
+def test_a_load_that_fails_in_the_middle_changes_nothing():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    before, state = model.state_dict(), {k: v + 1.0 for k, v in model.state_dict().items()}
+    held = pg.ops.log(model[1].weight * 0.0 - 1.0)
+    with pg.detect_anomaly(), pytest.raises(AnomalyError):
+        model.load_state_dict(state)
+    for name, array in model.state_dict().items():
+        np.testing.assert_array_equal(array, before[name])
+    model.load_state_dict(state)
+    np.testing.assert_array_equal(model[1].weight.numpy(), state["1.weight"])
+    assert np.isnan(held.numpy()).all()
+
+
+def test_a_load_of_wrong_row_numbers_changes_nothing():
+    class Table(nn.Module):
+        def __init__(self):
+            self.weight = nn.Parameter(np.ones((3, 2)))
+            self.ids = pg.tensor(np.array([0, 2], np.int32))
+
+        def forward(self):
+            return pg.ops.get_rows(self.weight, self.ids)
+
+    table = Table()
+    table().numpy()
+    with pytest.raises(ShapeError, match=r"load_state_dict: ids: row numbers.* from 0 to 2; got"):
+        table.load_state_dict({"weight": np.zeros((3, 2)), "ids": np.array([0, 3], np.int32)})
+    assert table.weight.numpy().all()
+    assert table.ids.tolist() == [0, 2]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A Ctrl-C at every bytecode of every context manager: the thread is as before."""
+"""A Ctrl-C at the bytecodes of context managers and loads: the thread or model is as before."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -61,8 +62,20 @@ class _Interrupt:
         if event == "opcode":
             self.left -= 1
             if self.left == 0:
-                raise KeyboardInterrupt
+                self.interrupt()
         return self
+
+    def interrupt(self) -> None:
+        """Raise what a handler of SIGINT raises."""
+        raise KeyboardInterrupt
+
+
+class _Signal(_Interrupt):
+    """Sends SIGINT at the n-th bytecode; where handlers wait, its handler raises later."""
+
+    def interrupt(self) -> None:
+        """Send the signal."""
+        signal.raise_signal(signal.SIGINT)
 
 
 def interrupted(inside: Callable[[], Any], look: Callable[[int], None], most: int = 5000) -> None:
@@ -85,6 +98,15 @@ def interrupted(inside: Callable[[], Any], look: Callable[[int], None], most: in
             assert n > 1
             return
     raise AssertionError(f"more than {most} bytecodes")
+
+
+def give_back_locks() -> None:
+    """Release what was taken by a bytecode that begins or ends a `with`; see `_Interrupt`."""
+    for each in (LOCKS, COMPUTE_LOCK):
+        with contextlib.suppress(RuntimeError):
+            while True:
+                each.release()
+    lib.pyggml_end_blocks()
 
 
 WEIGHT = nn.Parameter([1.0, 2.0])
@@ -244,15 +266,75 @@ def test_what_a_model_has_for_a_while(make: Callable[[], Any]) -> None:
         finally:
             sys.settrace(None)
         assert look() == own, n
-        for each in (LOCKS, COMPUTE_LOCK):
-            # What was taken by a bytecode that begins or ends a `with`, see above.
-            with contextlib.suppress(RuntimeError):
-                while True:
-                    each.release()
-        lib.pyggml_end_blocks()
+        give_back_locks()
         if trace.left > 0:
             break
     assert len(kept) > 50
+
+
+def test_a_signal_while_hooks_are_added() -> None:
+    """What a block changes while handlers wait is whole, whichever bytecode the signal meets."""
+    block, look = _listening()
+    own, interrupts = look(), 0
+
+    def inside() -> None:
+        with block():
+            pass
+
+    for n in range(1, 5000, 3):
+        trace = _Signal(n, "hooks.py", "importance.py")
+        sys._getframe().f_trace_opcodes = True
+        try:
+            sys.settrace(trace)
+            inside()
+        except KeyboardInterrupt:
+            interrupts += 1
+        finally:
+            sys.settrace(None)
+        give_back_locks()
+        assert look() == own, n
+        if trace.left > 0:
+            break
+    assert interrupts > 50
+
+
+def _adapters() -> tuple[Any, Any, Any]:
+    model = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 2))
+    nn.apply_lora(model, rank=2, targets=["0", "1"])
+    state = nn.lora_state_dict(model)
+    return partial(nn.load_lora_state_dict, model), partial(nn.lora_state_dict, model), state
+
+
+def _weights() -> tuple[Any, Any, Any]:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    return model.load_state_dict, model.state_dict, model.state_dict()
+
+
+@pytest.mark.parametrize("make", [_weights, _adapters])
+def test_a_signal_while_a_state_is_loaded(make: Callable[[], tuple[Any, Any, Any]]) -> None:
+    """All of it has been loaded, or none."""
+    load, read, state = make()
+    loaded = {False: 0, True: 0}
+    for n in range(1, 5000, 3):
+        given = {name: array + np.float32(n) for name, array in state.items()}
+        trace = _Signal(n, "state.py", "merge.py", "module.py", "storage.py", "live.py")
+        sys._getframe().f_trace_opcodes = True
+        try:
+            sys.settrace(trace)
+            load(given)
+        except KeyboardInterrupt:
+            sys.settrace(None)
+            now = read()
+            which = {bool((now[name] == given[name]).all()) for name in given}
+            assert len(which) == 1, n
+            loaded[which.pop()] += 1
+        finally:
+            sys.settrace(None)
+        give_back_locks()
+        if trace.left > 0:
+            break
+    assert loaded[False] > 20
+    assert loaded[True] > 2
 
 
 @FOR_A_WHILE

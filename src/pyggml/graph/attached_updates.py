@@ -12,7 +12,7 @@ from ..tensors.node import Node, NodeTable
 from ..tensors.tensor import Tensor
 from .walk import walk
 
-__all__ = ["attach_update", "end_updates", "is_attached", "with_updates"]
+__all__ = ["attach_again", "attach_update", "end_updates", "is_attached", "with_updates"]
 
 _UPDATES: NodeTable[list[Node]] = NodeTable()
 _ATTACHED: NodeTable[bool] = NodeTable()
@@ -59,13 +59,25 @@ def is_attached(node: Node) -> bool:
     return node in _ATTACHED
 
 
-def end_updates(nodes: Iterable[Node]) -> None:
-    """Detach the updates of nodes, and of the updates' operands: they have been carried out."""
+def end_updates(nodes: Iterable[Node], ended: list[tuple[Node, list[Node]]]) -> None:
+    """Detach the updates of nodes, and of the updates' operands: a run carries them out.
+
+    Args:
+        nodes: what the run computes.
+        ended: gets each node with its updates, for `attach_again`.
+    """
     for node in nodes:
         updates = _UPDATES.get(node)
         if updates:
+            ended.append((node, updates))
             _UPDATES.discard(node)
-            end_updates(walk(updates, set()))
+            end_updates(walk(updates, set()), ended)
+
+
+def attach_again(ended: Iterable[tuple[Node, list[Node]]]) -> None:
+    """Attach what `end_updates` has detached, where the run failed."""
+    for node, updates in ended:
+        _UPDATES[node] = updates
 
 
 def with_updates(nodes: list[Node], seen: set[int]) -> list[Node]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -19,11 +20,11 @@ from ..tensors.node import Node, NodeTable
 from ..tensors.storage import allocate
 from ..tensors.tensor import Tensor
 from ..tensors.tracing import outer
-from .attached_updates import end_updates
 from .graph import Graph, tensor_like
 from .held import Held, Numbers, Operands, held_tensors
 from .memory_plan import Activations
 from .observers import MAKERS
+from .once import run_once
 from .reentry import NoReentry
 from .structure import Structure, copy_recording
 from .walk import check_current, walk_calls
@@ -266,9 +267,9 @@ def _compute_once(
     shared: Activations | None = None,
 ) -> Numbers:
     outputs = list(held)
-    graph = Graph([loss, *outputs], loss=loss, grads=_by_tensor(grads), activations=shared)
-    end_updates(nodes)
-    graph.run()
+    roots = [loss, *outputs]
+    make = partial(Graph, roots, loss=loss, grads=_by_tensor(grads), activations=shared)
+    graph = run_once(roots, nodes, make)
     now = Held()
     now.hand_out(graph, outputs, outputs)
     now.settle()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -12,9 +13,9 @@ from ..backend.device import COMPUTE_LOCK
 from ..errors import RecordingError
 from ..tensors.node import Node
 from ..tensors.tensor import Tensor
-from .attached_updates import end_updates
 from .graph import Graph
 from .held import Held, computed_below
+from .once import run_once
 from .walk import check_current, sources_of, walk, walk_calls
 
 __all__ = ["end_recordings", "evaluate"]
@@ -37,11 +38,7 @@ def _run(tensors: Sequence[Tensor]) -> Graph:
     with COMPUTE_LOCK:  # another thread must not write what they read after the check
         known, nodes = _below(tensors)
         check_current("numpy", nodes)
-        graph = Graph(tensors, known=known)
-        # The run itself may write a tensor that others read: they are computed first.
-        end_updates(nodes)
-        graph.run()
-        return graph
+        return run_once(tensors, nodes, partial(Graph, tensors, known=known))
 
 
 def _below(tensors: Sequence[Tensor]) -> tuple[dict[Tensor, Tensor], list[Node]]:

@@ -12,9 +12,8 @@ from ..backend.device import Device
 from ..backend.dtypes import DType
 from ..tensors import Tensor, empty
 from ..tensors.storage import place, read_bytes, write
-from ..tensors.tracing import check_write
 
-__all__ = ["blocks_of", "blocks_shape", "checksum", "from_blocks", "over_blocks", "set_blocks"]
+__all__ = ["blocks_of", "blocks_shape", "checksum", "from_blocks", "over_blocks"]
 
 
 def blocks_shape(value: Tensor) -> tuple[int, ...]:
@@ -36,14 +35,6 @@ def checksum(module: Any) -> int:
     return found
 
 
-def set_blocks(value: Tensor, data: np.ndarray) -> None:
-    """Overwrite a stored tensor with bytes as `dtypes.encode` makes them."""
-    check_write("load_state_dict", value.node)
-    flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-    assert flat.nbytes == value.nbytes
-    write(value.node, flat)
-
-
 def over_blocks(
     data: np.ndarray, dtype: DType, shape: tuple[int, ...], device: Device
 ) -> Tensor | None:
@@ -55,5 +46,6 @@ def over_blocks(
 def from_blocks(data: np.ndarray, dtype: DType, shape: tuple[int, ...], device: Device) -> Tensor:
     """Store bytes as a tensor of a dtype, on a device."""
     value = empty(shape, dtype=dtype, device=device)
-    set_blocks(value, data)
+    assert data.nbytes == value.nbytes
+    write(value.node, np.ascontiguousarray(data))
     return value

@@ -206,8 +206,8 @@ class EMA(NotCopied):
         steps = checks.whole("EMA.load_state_dict", "steps", one(state["steps"]), 0)
         with alone(), Undivided():  # the next update is of all of it
             self._at_home("load_state_dict")
-            self.steps = steps
             restore()
+            self.steps = steps
 
     @property
     def nbytes(self) -> int:

@@ -322,8 +322,8 @@ class Optimizer(OptimizerBase):
         skipped = read_skipped(self._who, state, len(self.params), steps)
         with alone(), Undivided():  # a training takes its next step with all of it
             settle()
-            self.steps, self.lr, self._skipped = steps, lr, skipped
             restore()
+            self.steps, self.lr, self._skipped = steps, lr, skipped
             if self.rounded is not None:
                 self.rounded.show()
 

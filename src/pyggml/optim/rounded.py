@@ -130,9 +130,9 @@ class RoundedWeights(NotCopied):
         Args:
             step: number of the update; each `every`-th ends with a rounding.
         """
-        for name, param in self.params.items():
-            param.copy_(self.masters[name].numpy())
         try:
+            for name, param in self.params.items():
+                param.copy_(self.masters[name].numpy())
             yield
             for name, param in self.params.items():
                 self.masters[name].copy_(param.numpy())

@@ -14,7 +14,7 @@ from ..backend.device import alone
 from ..backend.dtypes import encode
 from ..errors import DTypeError, ShapeError
 from ..tensors import Tensor
-from ..tensors.storage import read_bytes, write
+from ..tensors.storage import read_bytes, write_all
 
 __all__ = ["check_entries", "load_arrays", "one", "read_skipped", "read_steps", "save_arrays"]
 
@@ -67,8 +67,7 @@ def load_arrays(who: str, tensors: Mapping[str, Tensor], state: Mapping[str, Arr
 
     def restore() -> None:
         with alone():  # other threads compute with all of it, or with none
-            for own, array in ready:
-                write(own.node, array)
+            write_all([(own.node, array) for own, array in ready])
 
     return restore
 

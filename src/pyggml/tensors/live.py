@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Any, Protocol
 from weakref import ref
 
 import numpy as np
 
 from ..backend.buffers import Buffer
+from ..backend.scopes import in_turn
 from .node import Node
 from .operators import HIGHER
 
@@ -19,6 +21,7 @@ __all__ = [
     "Memory",
     "overwritten_below",
     "before_write",
+    "held_again",
     "hold",
     "is_operand",
     "mark",
@@ -95,6 +98,11 @@ def release(t: Any) -> None:
     LIVE.pop(id(t), None)
 
 
+def held_again(tensors: Iterable[Any]) -> Callable[[], None]:
+    """Return a function of C that holds again what is held now of some tensors."""
+    return partial(LIVE.update, {id(t): LIVE[id(t)] for t in tensors if id(t) in LIVE})
+
+
 def before_write(buffers: Iterable[Buffer]) -> None:
     """Let everything be computed that the program holds and that reads tensors in these buffers.
 
@@ -103,14 +111,19 @@ def before_write(buffers: Iterable[Buffer]) -> None:
     Args:
         buffers: a tensor in each is about to be overwritten.
     """
-    read = set()
-    for buffer in buffers:
-        if buffer.is_recorded:
+    read = {buffer for buffer in buffers if buffer.is_recorded}
+    if not read:
+        return
+    marks = in_turn([partial(setattr, buffer, "is_recorded", True) for buffer in read])
+    try:
+        for buffer in read:  # the runs that compute what reads it come here, too
             buffer.is_recorded = False
-            read.add(buffer)
-    held = _held() if read else ()
-    if held:
-        HIGHER["end_recordings"](held, read)
+        held = _held()
+        if held:
+            HIGHER["end_recordings"](held, read)
+    except BaseException:
+        marks()  # the next write has to do what this one could not
+        raise
 
 
 def _held() -> list[Any]:

@@ -87,8 +87,17 @@ def check_later(node: Node, check: Check) -> None:
         _LATER[node] = (*before, check)
 
 
-def check_written(node: Node, numbers: np.ndarray) -> None:
-    """Raise for numbers to be written into a stored node that a check of it finds wrong."""
+def check_written(who: str, node: Node, numbers: np.ndarray) -> None:
+    """Raise for numbers to be written into a stored node that its limit, or a check, finds wrong.
+
+    Args:
+        who: leads the error of a row number.
+        node: the stored node.
+        numbers: what is to be written.
+    """
+    limit = row_limit(node)
+    if limit is not None:
+        check_rows(who, numbers, limit)
     for check in _LATER.get(node) or ():
         wrong = check.wrong(numbers)
         if wrong is not None:

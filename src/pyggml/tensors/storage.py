@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,6 +47,7 @@ __all__ = [
     "whole",
     "whole_numbers",
     "write",
+    "write_all",
 ]
 
 MAX_DIMS = 4
@@ -309,9 +310,33 @@ def write(node: Node, data: np.ndarray) -> None:
     """Overwrite a stored node with bytes that `dtypes.encode` made."""
     node.device.check()
     with COMPUTE_LOCK:
-        if node.buffer is not None:
-            begin_write(node)
-        lib.ggml_backend_tensor_set(node.ptr, ffi.from_buffer(data), 0, data.nbytes)
+        if node.buffer is not None and node.buffer.is_recorded:
+            before_write((node.buffer,))
+        _put(node, data)
+
+
+def write_all(writes: Collection[tuple[Node, np.ndarray]]) -> None:
+    """Overwrite stored nodes, each with bytes that `dtypes.encode` made; on an error none.
+
+    What may fail comes before the first write. A handler of a signal may raise between two writes,
+    where the caller is not inside of an `Undivided`.
+    """
+    with COMPUTE_LOCK:
+        buffers = {node.buffer for node, _ in writes if node.buffer is not None}
+        for node, _ in writes:
+            node.device.check()
+        for buffer in buffers:
+            buffer.settle()
+        before_write(buffers)
+        for node, data in writes:
+            _put(node, data)
+
+
+def _put(node: Node, data: np.ndarray) -> None:
+    """Overwrite a stored node that nothing is computed from any more."""
+    if node.buffer is not None:
+        node.buffer.write()
+    lib.ggml_backend_tensor_set(node.ptr, ffi.from_buffer(data), 0, data.nbytes)
 
 
 def store(values: np.ndarray, dtype: DType, where: Device, shape: tuple[int, ...]) -> Node:

@@ -11,10 +11,14 @@ from numpy.typing import ArrayLike
 
 from ... import checks
 from ...backend.dtypes import encode
+from ...backend.undivided import Undivided, settle
 from ...errors import ShapeError
 from ...tensors import Tensor
-from ...tensors.truth import change_truth, is_mask
-from ..raw_bytes import blocks_shape, set_blocks
+from ...tensors.row_limits import check_written
+from ...tensors.storage import write_all
+from ...tensors.tracing import check_write
+from ...tensors.truth import change_truth, check_truth, is_mask
+from ..raw_bytes import blocks_shape
 
 __all__ = ["IncompatibleKeys", "check_names", "compare_names", "load_state"]
 
@@ -52,24 +56,29 @@ def load_state(
     keys = compare_names(own, state)
     if checks.flag(who, "strict", strict):
         check_names(who, own, state)
-    encoded, masks = {}, set()
+    writes: list[tuple[Tensor, np.ndarray]] = []
+    masks = []
     for name, value in own.items():
         if name not in state:
             continue
-        given = state[name]
+        given, where = state[name], f"{who}: {name}"
         array = np.asarray(given)
         if not value.requires_grad and (array.dtype == bool or _is_mask(given)):
             array = array.astype(np.uint8)
-            masks.add(name)
-        encoded[name] = _encoded(f"{who}: {name}", value, array)
-    for name, array in encoded.items():
-        value = own[name]
-        if value.dtype.numpy is None:
-            set_blocks(value, array)
-        else:
-            value.copy_(array.reshape(value.shape))  # a scalar comes back as one row
-            if name in masks:
-                change_truth(value.node, True)
+            masks.append(value)
+        data = _encoded(where, value, array)
+        check_write(who, value.node)
+        if value.dtype.numpy is not None:
+            check_written(where, value.node, data)
+        writes.append((value, data))
+    with Undivided():
+        settle()
+        write_all([(value.node, data) for value, data in writes])
+        for value, data in writes:
+            if value.dtype.numpy is not None:
+                check_truth(value.node, data)
+        for value in masks:
+            change_truth(value.node, True)
     return keys
 
 

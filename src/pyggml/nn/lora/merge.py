@@ -14,7 +14,7 @@ from ...backend.device import alone
 from ...backend.dtypes import as_dtype
 from ...errors import DTypeError, ShapeError
 from ...tensors import Tensor
-from ..base import check_names
+from ..base import check_names, load_state
 from ..module import Module
 from ..swap import swap_modules
 from .apply import need_adapters
@@ -190,5 +190,4 @@ def load_lora_state_dict(model: Module, state: Mapping[str, ArrayLike]) -> None:
         if array.dtype.kind not in "fiu":
             raise DTypeError(f"{who}: {name} must hold real numbers; got {array.dtype}")
     with alone():  # other threads compute with all of it, or with none
-        for name, array in arrays.items():
-            own[name].copy_(array)
+        load_state(who, own, arrays, True)

@@ -321,11 +321,11 @@ class LBFGS(Optimizer):
             raise ValueError("LBFGS.load_state_dict: the counters must be >= 0")
         with alone(), Undivided():  # a training takes its next step with all of it
             settle()
+            restore()
             self.steps, self.lr, self._rows = steps, lr, rows
             self._rho = np.array(given["history.rho"], np.float64)
             self._scale, self._t = float(given["history.scale"]), float(given["history.t"])
             self.iterations, self.evaluations = int(given["iterations"]), int(given["evaluations"])
-            restore()
 
 
 def _as_loss(value: Any) -> float:
