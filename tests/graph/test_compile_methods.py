@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import gc
 import inspect
+import sys
 import weakref
 from typing import Any
 
@@ -121,6 +122,18 @@ def test_a_copy_of_an_object_records_anew() -> None:
     twin.inner[0].bias.copy_(np.full(16, 100.0, np.float32))
     assert twin(x).numpy().min() > 50
     np.testing.assert_array_equal(net(x).numpy(), before)
+
+
+def test_the_end_of_an_object_runs_no_python_code() -> None:
+    """A signal that comes there would be lost, and its exception printed."""
+    made = [Scaled(2.0)]
+    assert made[0].times([1.0]).tolist() == [2.0]
+    gc.collect()
+    called: list[str] = []
+    sys.setprofile(lambda frame, event, _: called.append(f"{event} {frame.f_code.co_name}"))
+    made.clear()
+    sys.setprofile(None)
+    assert [each for each in called if each.startswith("call ")] == []
 
 
 def test_an_object_that_allows_no_weak_references_is_told() -> None:
