@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
+import os
 import subprocess
 import sys
 
@@ -11,6 +13,7 @@ import pytest
 
 from pyggml.errors import FormatError
 from pyggml.models import build
+from pyggml.train import CheckpointError
 
 from .conftest import options, pyggml
 
@@ -383,6 +386,16 @@ def test_the_error_of_a_reader_has_the_cure_of_its_cause():
     error = FormatError("a.gguf: cannot be read: Too many open files")
     error.__cause__ = OSError(24, "Too many open files", "a.gguf")
     assert explain(error) == (f"error: {error}; raise the limit of open files (ulimit -n)", 1)
+
+
+def test_a_cure_is_told_once():
+    from pyggml.cli.errors import explain
+
+    full = CheckpointError("checkpoint: x could not be written. Make room, then continue")
+    full.__cause__ = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert explain(full) == (f"error: {full}", 1)
+    bomb = OSError(errno.EFBIG, "its 3 bytes must unpack to at most 9; got more; unpack it first")
+    assert explain(bomb) == (f"error: {bomb.strerror}", 1)
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_a_folder_moved_in_mid_run_is_not_said_to_be_whole(tmp_path, at):
     with pytest.raises((CheckpointError, MetricsError)) as caught:
         run.train()
     said = str(caught.value)
-    assert "moved or removed? Put it back, or give its new place" in said
+    assert "moved or removed? Give its new place" in said
     assert "is as it was" not in said
     assert LLMRun.resume(there).trainer.step == 2
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -314,3 +315,20 @@ def test_a_save_replaces_a_link_and_not_what_it_names(tmp_path):
     save_checkpoint(run, state(5, 77), MODEL, {})
     assert (kept / "state.json").read_bytes() == before
     assert load_checkpoint(run / "step-000005").state.total_steps == 77
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no pipes")
+@pytest.mark.parametrize("make", [os.mkdir, getattr(os, "mkfifo", None)])
+def test_what_is_no_file_is_not_said_to_be_damaged(tmp_path, make):
+    path = save_checkpoint(tmp_path, state(5), MODEL, OPTIMIZER)
+    (path / "model.safetensors").unlink()
+    make(path / "model.safetensors")
+    with pytest.raises(FormatError, match=r"model\.safetensors: cannot be read: "):
+        load_checkpoint(path)
+
+
+def test_a_foreign_file_of_any_name_is_named(tmp_path):
+    path = save_checkpoint(tmp_path, state(5), MODEL, OPTIMIZER)
+    Path(os.fsdecode(os.fsencode(path) + b"/caf\xe9")).write_text("")
+    with pytest.raises(FormatError, match=r"/caf\\xe9: is not a file of this checkpoint"):
+        load_checkpoint(path)

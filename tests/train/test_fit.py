@@ -187,7 +187,7 @@ def test_a_best_that_is_gone_is_not_as_it_was(tmp_path):
         keep_best(tmp_path / "new", state, {}, {}, same=tmp_path / "gone")
     said = str(caught.value)
     assert "could not be written (No such file or directory); there is no whole" in said
-    assert "Was the folder moved or removed? Put it back" in said
+    assert "Was the folder moved or removed? Give its new place" in said
 
 
 def test_samples_on_the_way(tmp_path):

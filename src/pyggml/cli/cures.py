@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import os
 
 __all__ = ["NOT_OF_A_FILE", "cure_of"]
 
@@ -36,8 +37,13 @@ def cure_of(error: BaseException) -> str:
         '; raise the limit of open files (ulimit -n)'
     """
     if isinstance(error, OSError):
-        return _CURES.get(error.errno or 0, "")
+        of_system = error.strerror == os.strerror(error.errno or 0)  # others name a cure themselves
+        return _CURES.get(error.errno or 0, "") if of_system else ""
     if isinstance(error, ImportError):
         return next((_CURES[number] for said, number in _SAID.items() if said in str(error)), "")
     cause = error.__cause__
-    return cure_of(cause) if isinstance(cause, OSError) else ""
+    if not isinstance(cause, OSError):
+        return ""
+    # A run that could not be written says itself how it goes on when there is room.
+    of_run = isinstance(error, RuntimeError) and cause.errno == errno.ENOSPC
+    return "" if of_run else cure_of(cause)

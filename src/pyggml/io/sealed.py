@@ -116,7 +116,8 @@ def check_hash(path: Path, record: Any, manifest: str) -> None:
             f" {' and '.join(_FIELDS)}; got {record!r:.60}"
         )
     try:
-        got = path.stat().st_size
+        with open_regular(path) as file:
+            got = os.fstat(file.fileno()).st_size
         if got != size:
             raise FormatError(
                 f"{path}: must have the {size:,} bytes that {manifest} says; got {got:,}: the file"

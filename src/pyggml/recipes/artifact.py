@@ -187,7 +187,8 @@ class ArtifactDir:
         if not self.config.exists() and self.checkpoints.is_dir():
             raise ConfigError(
                 f"`artifact_dir`={self.path} holds checkpoints, but no {self.config.name}: put that"
-                " file back from a copy, or give another `artifact_dir`"
+                " file back from a copy, remove the folder if nothing in it is needed, or give"
+                " another `artifact_dir`"
             )
 
     def check_place(self) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...errors import FormatError
+from ...errors import FormatError, printable
 from ...io import clean_stale
 from ...io.sealed import check_hash, read_sealed, seal
 from .folders import BEST, CHECKPOINTS, FILES, STATE, list_checkpoints, read_best, step_of
@@ -74,7 +74,9 @@ def read_manifest(path: Path, files: Collection[str] = FILES) -> dict[str, Any]:
     # Hidden files are those of file managers and network file systems.
     names = {file.name for file in path.iterdir() if not file.name.startswith(".")}
     for name in sorted(names - {STATE, *FILES}):
-        raise FormatError(f"{path / name}: is not a file of this checkpoint: move it away")
+        raise FormatError(
+            f"{printable(str(path / name))}: is not a file of this checkpoint: move it away"
+        )
     for name in files:
         check_hash(path / name, typed(record["files"], name, dict, state, "files."), STATE)
     return record
@@ -117,8 +119,8 @@ def cure(error: OSError) -> str:
     """
     if isinstance(error, FileNotFoundError):
         return (
-            "Was the folder moved or removed? Put it back, or give its new place, and continue with"
-            " `resume`"
+            "Was the folder moved or removed? Give its new place, and continue with `resume`; what"
+            " is in the old place now was written since"
         )
     return "Make room or repair the folder, then continue with `resume`"
 
