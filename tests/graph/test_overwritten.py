@@ -371,3 +371,66 @@ def test_a_read_without_memory_carries_out_its_updates_once(monkeypatch) -> None
     assert count.tolist() == [0.0, 0.0]
     assert y.tolist() == [1.0, 1.0]
     assert count.tolist() == [1.0, 1.0]
+
+
+def test_a_read_that_an_anomaly_ends_carries_out_its_updates_later() -> None:
+    norm = nn.BatchNorm1d(4)
+    x = pg.tensor(X)
+    y = norm(x) + pg.ops.log(x * 0.0 - 1.0)
+    with pg.detect_anomaly(), pytest.raises(AnomalyError):
+        y.numpy()
+    assert not norm.running_mean.numpy().any()
+    y.numpy()
+    np.testing.assert_allclose(norm.running_mean.numpy(), 0.1 * X.mean(0), rtol=1e-5)
+
+
+def test_what_else_reads_the_statistics_has_those_of_before() -> None:
+    first, second = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+    x = pg.tensor(X)
+    y = first(x)
+    z = second(x + first.running_mean)
+    y.numpy()
+    np.testing.assert_allclose(first.running_mean.numpy(), 0.1 * X.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(second.running_mean.numpy(), 0.1 * X.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(z.numpy(), nn.BatchNorm1d(4)(x).numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_numbers_that_cannot_be_copied_out_are_there_later(monkeypatch) -> None:
+    a = pg.tensor([1.0, 2.0])
+    y = a * 3.0
+
+    def none_left(*_: object) -> None:
+        raise OutOfMemoryError("numpy: 8 bytes are more than is free")
+
+    with monkeypatch.context() as short:
+        short.setattr(pg.Graph, "read", none_left)
+        with pytest.raises(OutOfMemoryError):
+            y.numpy()
+    a.zero_()
+    assert y.tolist() == [3.0, 6.0]
+
+
+def test_numbers_of_a_step_stay_where_the_next_one_has_no_memory(monkeypatch) -> None:
+    w = nn.Parameter([1.0, 2.0])
+    held, values, calls = [], [], list[pg.Tensor]()
+    fetch = pg.Graph.fetch
+
+    def fails_first(self: pg.Graph, t: pg.Tensor) -> pg.Tensor:
+        calls.append(t)
+        if len(calls) == 1:
+            raise OutOfMemoryError("buffer: cpu cannot allocate 8 bytes")
+        return fetch(self, t)
+
+    for i in range(5):
+        y = w * 3.0
+        held.append((y, y * 2.0))
+        values.append(w.numpy() * 3.0)
+        if i == 3:
+            monkeypatch.setattr(pg.Graph, "fetch", fails_first)
+            with pytest.raises(OutOfMemoryError):
+                (held[-1][1] * w).sum().backward()
+        (held[-1][1] * w).sum().backward()
+        w.copy_(w.numpy() + 1.0)
+    for (y, twice), value in zip(held, values, strict=True):
+        assert y.tolist() == value.tolist()
+        assert twice.tolist() == (2.0 * value).tolist()

@@ -151,3 +151,11 @@ def test_a_load_of_wrong_row_numbers_changes_nothing():
         table.load_state_dict({"weight": np.zeros((3, 2)), "ids": np.array([0, 3], np.int32)})
     assert table.weight.numpy().all()
     assert table.ids.tolist() == [0, 2]
+
+
+def test_blocks_may_lie_in_any_order():
+    layer = nn.Linear(32, 4, bias=False)
+    layer.weight = pg.tensor(layer.weight.numpy(), "q8_0")
+    blocks = layer.state_dict()["weight"]
+    layer.load_state_dict({"weight": np.asfortranarray(blocks[::-1])})
+    np.testing.assert_array_equal(layer.state_dict()["weight"], blocks[::-1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -195,3 +196,30 @@ def test_numbers_written_by_a_graph_end_a_mask() -> None:
     mask = (pg.ones(2, 2) > 0).detach()
     pg.ops.cpy(pg.full((2, 2), 0.5), mask).numpy()
     assert not is_mask(mask.node)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda model, values: model.mask.copy_(values),
+        lambda model, values: model.load_state_dict({"mask": np.array(values)}),
+    ],
+)
+def test_a_write_that_cannot_be_checked_changes_nothing(
+    monkeypatch, write: Callable[[Any, list[float]], object]
+) -> None:
+    class Masked(pg.nn.Module):
+        def __init__(self) -> None:
+            self.mask = pg.tensor([True, False])
+
+    model = Masked()
+
+    def none_left(*_: object) -> bool:
+        raise MemoryError
+
+    with monkeypatch.context() as short:
+        for module in ("pyggml.tensors.tensor", "pyggml.nn.base.state"):
+            short.setattr(sys.modules[module], "stays_mask", none_left)
+        with pytest.raises(MemoryError):
+            write(model, [2.0, 2.0])
+    assert (~model.mask).tolist() == [0.0, 1.0]

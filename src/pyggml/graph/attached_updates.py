@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..backend.buffers import Buffer
 from ..backend.headers import MOVES
 from ..backend.library import ffi
 from ..checks import instance
@@ -12,7 +13,7 @@ from ..tensors.node import Node, NodeTable
 from ..tensors.tensor import Tensor
 from .walk import walk
 
-__all__ = ["attach_again", "attach_update", "end_updates", "is_attached", "with_updates"]
+__all__ = ["attach_again", "attach_update", "end_updates", "is_attached", "targets", "with_updates"]
 
 _UPDATES: NodeTable[list[Node]] = NodeTable()
 _ATTACHED: NodeTable[bool] = NodeTable()
@@ -72,6 +73,21 @@ def end_updates(nodes: Iterable[Node], ended: list[tuple[Node, list[Node]]]) -> 
             ended.append((node, updates))
             _UPDATES.discard(node)
             end_updates(walk(updates, set()), ended)
+
+
+def targets(ended: Iterable[tuple[Node, list[Node]]]) -> dict[Node, Buffer]:
+    """Return the stored nodes that updates write into, with their memory.
+
+    Args:
+        ended: nodes with their updates.
+    """
+    found = {}
+    for _, updates in ended:
+        roots = {update.ptr.view_src for update in updates}
+        for node in walk(updates, set()):
+            if node.buffer is not None and node.ptr in roots:
+                found[node] = node.buffer
+    return found
 
 
 def attach_again(ended: Iterable[tuple[Node, list[Node]]]) -> None:

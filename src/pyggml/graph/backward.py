@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +14,7 @@ from ..backend.device import COMPUTE_LOCK
 from ..backend.dtypes import dtype_of_type
 from ..backend.library import lib
 from ..backend.lru import LRUCache
-from ..errors import GradientError
+from ..errors import GradientError, OutOfMemoryError
 from ..tensors.create import zeros_group
 from ..tensors.gradients import gradient_of, has_hooks
 from ..tensors.node import Node, NodeTable
@@ -241,8 +242,8 @@ def _compute(
         are_zero = are_new or _are_zero(grads)
         kept = graphs.find(recorded, grads, are_new, are_zero, list(held))
         if kept is None:
-            shared = graphs.activations(loss) if len(graphs.kept) else None
-            return _compute_once(loss, nodes, grads, held.values(), shared)
+            shares = graphs if len(graphs.kept) else None
+            return _compute_once(loss, nodes, grads, held.values(), shares)
         value = kept.run(recorded.inputs, grads.values())
         of_loss, *below = kept.operands.of(recorded.inputs)
         graphs.held.hand_out(kept.graph, list(held.values()), kept.outputs, below)
@@ -264,16 +265,24 @@ def _compute_once(
     nodes: Sequence[Node],
     grads: Mapping[Node, Tensor],
     held: Iterable[Tensor],
-    shared: Activations | None = None,
+    shares: _Graphs | None = None,
 ) -> Numbers:
+    """Compute by a graph for this call alone, in the memory of kept ones if there are any."""
     outputs = list(held)
     roots = [loss, *outputs]
-    make = partial(Graph, roots, loss=loss, grads=_by_tensor(grads), activations=shared)
-    graph = run_once(roots, nodes, make)
-    now = Held()
-    now.hand_out(graph, outputs, outputs)
-    now.settle()
-    return Numbers(graph.read(loss), loss, None)
+    memory = None if shares is None else shares.activations(loss)
+    make = partial(Graph, roots, loss=loss, grads=_by_tensor(grads), activations=memory)
+
+    def give(graph: Graph) -> Numbers:
+        now = Held() if shares is None else shares.held
+        now.hand_out(graph, outputs, outputs)
+        if shares is None:
+            # The gradients are there: what there is no memory for stays in the graph's own.
+            with suppress(OutOfMemoryError):
+                now.settle()
+        return Numbers(graph.read(loss), loss, None)
+
+    return run_once(roots, nodes, make, give)
 
 
 def _node_like(node: Node) -> Node:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,11 +15,13 @@ from ..errors import RecordingError
 from ..tensors.node import Node
 from ..tensors.tensor import Tensor
 from .graph import Graph
-from .held import Held, computed_below
+from .held import Held, Late, computed_below
 from .once import run_once
 from .walk import check_current, sources_of, walk, walk_calls
 
 __all__ = ["end_recordings", "evaluate"]
+
+_T = TypeVar("_T")
 
 
 def evaluate(t: Tensor) -> np.ndarray:
@@ -30,15 +33,29 @@ def evaluate(t: Tensor) -> np.ndarray:
     with COMPUTE_LOCK:
         if t.is_computed:  # by another thread, which wrote below it meanwhile
             return t.numpy()
-        return _run([t]).read(t)
+
+        def give(graph: Graph, outputs: list[Tensor]) -> np.ndarray:
+            if not t.node.is_view_of_stored:
+                t.keep(Late(graph, outputs[0]))  # should there be no memory to copy them out
+            return graph.read(outputs[0])
+
+        return _run([t], give)
 
 
-def _run(tensors: Sequence[Tensor]) -> Graph:
-    """Compute recorded tensors together, and carry out what is attached to them."""
+def _run(tensors: Sequence[Tensor], give: Callable[[Graph, list[Tensor]], _T]) -> _T:
+    """Compute recorded tensors together, and carry out what is attached to them.
+
+    Args:
+        tensors: what is computed.
+        give: gives them their numbers after the run: of the graph's outputs, which are others, as
+            these tensors may end.
+    """
     with COMPUTE_LOCK:  # another thread must not write what they read after the check
         known, nodes = _below(tensors)
         check_current("numpy", nodes)
-        return run_once(tensors, nodes, partial(Graph, tensors, known=known))
+        outputs = [Tensor(t.node, t.dtype) for t in tensors]
+        make = partial(Graph, outputs, known=known)
+        return run_once(tensors, nodes, make, lambda graph: give(graph, outputs))
 
 
 def _below(tensors: Sequence[Tensor]) -> tuple[dict[Tensor, Tensor], list[Node]]:
@@ -66,17 +83,21 @@ def end_recordings(held: Sequence[Tensor], buffers: Collection[Buffer]) -> None:
     if others:
         ended += _readers(others, buffers)
     waiting = [t for t in ended if not t.is_computed]
+    now = Held()
+
+    def give(graph: Graph, outputs: list[Tensor]) -> None:
+        now.hand_out(graph, waiting, outputs)
+
     try:
-        graph = _run(waiting) if waiting else None
+        if waiting:
+            _run(waiting, give)
     except RecordingError:
         # Another thread recorded them while what they read was written; it is told when it reads.
         stale = {id(t) for t in waiting if not _is_current(t)}
         ended, waiting = ([t for t in ts if id(t) not in stale] for ts in (ended, waiting))
-        graph = _run(waiting) if waiting else None
-    if graph is not None:
-        now = Held()
-        now.hand_out(graph, waiting, waiting)
-        now.settle()
+        if waiting:
+            _run(waiting, give)
+    now.settle()
     for t in ended:
         t.end()
 

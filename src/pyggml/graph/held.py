@@ -167,11 +167,11 @@ class Held:
 
     def settle(self) -> None:
         """Copy what is still held out of the memory, before it is used again."""
-        late, self._late = self._late, []
-        for each in late:
+        for each in self._late:
             found = each()
             if found is not None:
                 found.tensor()
+        self._late = []  # not before: what could not be copied is copied by the next call
 
 
 def held_tensors(nodes: Iterable[Node], loss: Tensor) -> dict[int, Tensor]:

@@ -1,44 +1,68 @@
 # SPDX-License-Identifier: MIT
-"""Runs that give recorded tensors their numbers, and leave them recorded where they fail."""
+"""Runs that give recorded tensors their numbers, and leave all as it was where they fail."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
-from ..backend.buffers import writes
-from ..tensors.live import held_again
+import numpy as np
+
+from ..backend.buffers import Buffer
+from ..backend.undivided import Undivided
+from ..tensors.live import before_write, held_again, release
 from ..tensors.node import Node
+from ..tensors.storage import read_bytes, write
 from ..tensors.tensor import Tensor
-from .attached_updates import attach_again, end_updates
+from .attached_updates import attach_again, end_updates, targets
 from .graph import Graph
 
 __all__ = ["run_once"]
 
+_T = TypeVar("_T")
 
-def run_once(tensors: Sequence[Tensor], nodes: Iterable[Node], make: Callable[[], Graph]) -> Graph:
+
+def run_once(
+    tensors: Sequence[Tensor],
+    nodes: Iterable[Node],
+    make: Callable[[], Graph],
+    give: Callable[[Graph], _T],
+) -> _T:
     """Make a graph of recorded tensors and run it, with the updates attached to them.
 
-    Where it fails, the tensors are held as before: a later read or write computes them. So are the
-    updates, unless the run had begun to write.
+    Where it fails, the tensors are held as before, so that a later read or write computes them; and
+    what the updates write is put back, so that they are carried out then.
 
     Args:
         tensors: what the graph computes.
         nodes: all that is below them.
         make: returns the graph.
+        give: gives the tensors their numbers after the run.
+
+    Returns:
+        What `give` returns.
     """
     hold_again = held_again(tensors)
     ended: list[tuple[Node, list[Node]]] = []
-    before = writes()
+    before: list[tuple[Buffer, int, Node, np.ndarray]] = []
     try:
         graph = make()
-        # The run itself may write a tensor that others read: they are computed first, and must not
-        # carry out the updates again.
+        for t in tensors:
+            release(t)
+        # What else reads the targets is computed first, and must not carry out the updates again.
         end_updates(nodes, ended)
-        before = writes()
+        written = targets(ended)
+        before_write(written.values())
+        before += [(b, b.version, node, read_bytes(node)) for node, b in written.items()]
         graph.run()
+        before, ended = [], []
+        return give(graph)
     except BaseException:
-        hold_again()
-        if writes() == before:
+        with Undivided():
+            hold_again()
+            for buffer, version, node, raw in before:
+                if buffer.version != version:
+                    write(node, raw)
+                    buffer.version = version  # the numbers are those of before
             attach_again(ended)
         raise
-    return graph

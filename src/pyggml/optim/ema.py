@@ -19,6 +19,7 @@ from ..backend.not_copied import NotCopied
 from ..backend.undivided import Undivided, Undone
 from ..graph import Graph
 from ..tensors import Tensor, tensor, zeros_group
+from ..tensors.storage import write_all
 from .groups import need_model
 from .inplace import assign, copied
 from .state import check_entries, load_arrays, one, save_arrays
@@ -202,11 +203,11 @@ class EMA(NotCopied):
         self._at_home("load_state_dict")
         own = self._tensors()
         check_entries("EMA", state, {"steps", *own})
-        restore = load_arrays("EMA", own, state)
+        writes = load_arrays("EMA", own, state)
         steps = checks.whole("EMA.load_state_dict", "steps", one(state["steps"]), 0)
         with alone(), Undivided():  # the next update is of all of it
             self._at_home("load_state_dict")
-            restore()
+            write_all(writes)
             self.steps = steps
 
     @property

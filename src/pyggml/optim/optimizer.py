@@ -16,7 +16,7 @@ from ..backend.undivided import Undivided, settle
 from ..errors import GradientError
 from ..graph import grad_of
 from ..tensors import Tensor
-from ..tensors.storage import read_bytes, write
+from ..tensors.storage import read_bytes, write, write_all
 from .base import OptimizerBase, Spec, State
 from .clip import check_norm, factor_of, sum_of_squares
 from .gradients import OwnGradients
@@ -317,15 +317,15 @@ class Optimizer(OptimizerBase):
         own = self._tensors()
         may = {"skipped"} & set(state) if isinstance(state, Mapping) else set()
         check_entries(self._who, state, {"steps", "lr", *may, *own})
-        restore = load_arrays(self._who, own, state)
+        writes = load_arrays(self._who, own, state)
         steps, lr = read_steps(self._who, state)
         skipped = read_skipped(self._who, state, len(self.params), steps)
+        if self.rounded is not None:
+            writes += self.rounded.shown_with(dict(writes))
         with alone(), Undivided():  # a training takes its next step with all of it
             settle()
-            restore()
+            write_all(writes)
             self.steps, self.lr, self._skipped = steps, lr, skipped
-            if self.rounded is not None:
-                self.rounded.show()
 
     @property
     def nbytes(self) -> int:

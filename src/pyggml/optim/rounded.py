@@ -11,12 +11,13 @@ import numpy as np
 
 from .. import checks
 from ..backend.device import alone
-from ..backend.dtypes import as_dtype, encode
+from ..backend.dtypes import as_dtype, decode, encode
 from ..backend.not_copied import NotCopied
 from ..backend.quantize import quantize_rows
 from ..backend.threads import map_in_threads
 from ..errors import DTypeError, ShapeError
 from ..tensors import Tensor, empty, tensor
+from ..tensors.node import Node
 from ..tensors.storage import write
 
 __all__ = ["RoundedWeights"]
@@ -122,6 +123,19 @@ class RoundedWeights(NotCopied):
         with alone():
             for name, param in self.params.items():
                 param.copy_(self.rounded[name].numpy().astype(np.float32))
+
+    def shown_with(self, writes: Mapping[Node, np.ndarray]) -> list[tuple[Node, np.ndarray]]:
+        """Return what the parameters get where the rounded tensors get other bytes.
+
+        Args:
+            writes: the bytes that nodes get, as `dtypes.encode` makes them.
+        """
+        shown = []
+        for name, param in self.params.items():
+            own = self.rounded[name]
+            raw = writes[own.node].reshape(-1).view(np.uint8)
+            shown.append((param.node, decode(raw, own.dtype, own.shape).astype(np.float32)))
+        return shown
 
     @contextmanager
     def updating(self, step: int) -> Iterator[None]:

@@ -14,7 +14,8 @@ from ..backend.device import alone
 from ..backend.dtypes import encode
 from ..errors import DTypeError, ShapeError
 from ..tensors import Tensor
-from ..tensors.storage import read_bytes, write_all
+from ..tensors.node import Node
+from ..tensors.storage import read_bytes
 
 __all__ = ["check_entries", "load_arrays", "one", "read_skipped", "read_steps", "save_arrays"]
 
@@ -44,14 +45,16 @@ def check_entries(who: str, state: Mapping[str, ArrayLike], expected: set[str]) 
         )
 
 
-def load_arrays(who: str, tensors: Mapping[str, Tensor], state: Mapping[str, ArrayLike]) -> Any:
-    """Check what `save_arrays` gave; return a function that writes it.
+def load_arrays(
+    who: str, tensors: Mapping[str, Tensor], state: Mapping[str, ArrayLike]
+) -> list[tuple[Node, np.ndarray]]:
+    """Check what `save_arrays` gave; return the nodes with their bytes, for `write_all`.
 
     Raises:
         ShapeError: an entry is of another shape than its tensor.
         DTypeError: an entry is of another kind.
     """
-    ready: list[tuple[Tensor, np.ndarray]] = []
+    ready: list[tuple[Node, np.ndarray]] = []
     for name, own in tensors.items():
         array, where = np.asarray(state[name]), f"{who}.load_state_dict: {name}"
         shape = (own.nbytes,) if own.dtype.quantized else own.shape
@@ -63,13 +66,8 @@ def load_arrays(who: str, tensors: Mapping[str, Tensor], state: Mapping[str, Arr
             raise DTypeError(
                 f"{where} must be uint8, blocks of {own.dtype.name}; got {array.dtype}"
             )
-        ready.append((own, np.ascontiguousarray(array)))
-
-    def restore() -> None:
-        with alone():  # other threads compute with all of it, or with none
-            write_all([(own.node, array) for own, array in ready])
-
-    return restore
+        ready.append((own.node, np.ascontiguousarray(array)))
+    return ready
 
 
 def read_steps(who: str, state: Mapping[str, ArrayLike]) -> tuple[int, float]:

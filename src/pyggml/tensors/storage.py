@@ -312,7 +312,7 @@ def write(node: Node, data: np.ndarray) -> None:
     with COMPUTE_LOCK:
         if node.buffer is not None and node.buffer.is_recorded:
             before_write((node.buffer,))
-        _put(node, data)
+        _put(node, ffi.from_buffer(data), data.nbytes)
 
 
 def write_all(writes: Collection[tuple[Node, np.ndarray]]) -> None:
@@ -327,16 +327,17 @@ def write_all(writes: Collection[tuple[Node, np.ndarray]]) -> None:
             node.device.check()
         for buffer in buffers:
             buffer.settle()
+        ready = [(node, ffi.from_buffer(data), data.nbytes) for node, data in writes]
         before_write(buffers)
-        for node, data in writes:
-            _put(node, data)
+        for node, data, size in ready:
+            _put(node, data, size)
 
 
-def _put(node: Node, data: np.ndarray) -> None:
+def _put(node: Node, data: Any, size: int) -> None:
     """Overwrite a stored node that nothing is computed from any more."""
     if node.buffer is not None:
         node.buffer.write()
-    lib.ggml_backend_tensor_set(node.ptr, ffi.from_buffer(data), 0, data.nbytes)
+    lib.ggml_backend_tensor_set(node.ptr, data, 0, size)
 
 
 def store(values: np.ndarray, dtype: DType, where: Device, shape: tuple[int, ...]) -> Node:

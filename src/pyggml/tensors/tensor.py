@@ -17,6 +17,7 @@ from ..backend.device import COMPUTE_LOCK, Device
 from ..backend.device import device as find_device
 from ..backend.dtypes import DType, as_dtype, dtype_of_type
 from ..backend.library import lib
+from ..backend.undivided import Undivided, settle
 from ..checks import array as as_array
 from ..checks import flag, having, whole
 from ..errors import (
@@ -41,7 +42,7 @@ from .row_limits import check_written
 from .storage import allocate, begin_write, check_shape, copy_to, read, read_bytes, store, write
 from .text import written
 from .tracing import check_read, check_write, is_input, outer
-from .truth import as_mask_of, check_truth, is_mask, note_mask
+from .truth import as_mask_of, change_truth, is_mask, note_mask, stays_mask
 
 __all__ = ["Tensor"]
 
@@ -275,7 +276,8 @@ class Tensor(Methods, Conversions):
         stop = stopped_by(self._node)
         if stop is not None:
             stop_gradients(stop, stored)
-        self._node = as_mask_of(self._node, stored)
+        self._node, self._value = as_mask_of(self._node, stored), None
+        release(self)
         return value
 
     @fitting
@@ -315,8 +317,14 @@ class Tensor(Methods, Conversions):
             raise ShapeError(f"copy_: shape must be {self.shape}; got {array.shape}")
         check_write("copy_", self._node)
         check_written("copy_", self._node, array)
-        write(self._node, dtypes.encode(array, self.dtype, "copy_"))
-        check_truth(self._node, array)
+        data, of_truth = dtypes.encode(array, self.dtype, "copy_"), stays_mask(self._node, array)
+        if of_truth is is_mask(self._node):
+            write(self._node, data)
+            return self
+        with Undivided():  # numbers that a mask does not have, and its end
+            settle()
+            write(self._node, data)
+            change_truth(self._node, of_truth)
         return self
 
     def zero_(self) -> Tensor:

@@ -19,10 +19,10 @@ __all__ = [
     "SAME_NUMBERS",
     "as_mask_of",
     "change_truth",
-    "check_truth",
     "is_mask",
     "note_mask",
     "note_numbers",
+    "stays_mask",
     "note_result",
 ]
 
@@ -84,10 +84,9 @@ def as_mask_of(source: Node, copy: Node) -> Node:
     return copy
 
 
-def check_truth(node: Node, values: np.ndarray) -> None:
-    """Forget that a node is a mask if other numbers than 1 and 0 have been written into it."""
-    if node.layout.of_truth and not ((values == 0) | (values == 1)).all():
-        change_truth(node, False)
+def stays_mask(node: Node, values: np.ndarray) -> bool:
+    """Return True for a mask that only 1 and 0 are written into."""
+    return node.layout.of_truth and bool(((values == 0) | (values == 1)).all())
 
 
 def change_truth(node: Node, of_truth: bool) -> None:

@@ -14,10 +14,11 @@ from ...backend.dtypes import encode
 from ...backend.undivided import Undivided, settle
 from ...errors import ShapeError
 from ...tensors import Tensor
+from ...tensors.node import Node
 from ...tensors.row_limits import check_written
 from ...tensors.storage import write_all
 from ...tensors.tracing import check_write
-from ...tensors.truth import change_truth, check_truth, is_mask
+from ...tensors.truth import change_truth, is_mask, stays_mask
 from ..raw_bytes import blocks_shape
 
 __all__ = ["IncompatibleKeys", "check_names", "compare_names", "load_state"]
@@ -56,29 +57,25 @@ def load_state(
     keys = compare_names(own, state)
     if checks.flag(who, "strict", strict):
         check_names(who, own, state)
-    writes: list[tuple[Tensor, np.ndarray]] = []
-    masks = []
+    writes: list[tuple[Node, np.ndarray]] = []
+    truths: list[tuple[Node, bool]] = []
     for name, value in own.items():
         if name not in state:
             continue
         given, where = state[name], f"{who}: {name}"
         array = np.asarray(given)
-        if not value.requires_grad and (array.dtype == bool or _is_mask(given)):
-            array = array.astype(np.uint8)
-            masks.append(value)
-        data = _encoded(where, value, array)
+        of_truth = not value.requires_grad and (array.dtype == bool or _is_mask(given))
+        data = _encoded(where, value, array.astype(np.uint8) if of_truth else array)
         check_write(who, value.node)
         if value.dtype.numpy is not None:
             check_written(where, value.node, data)
-        writes.append((value, data))
+        writes.append((value.node, data))
+        truths.append((value.node, of_truth or stays_mask(value.node, data)))
     with Undivided():
         settle()
-        write_all([(value.node, data) for value, data in writes])
-        for value, data in writes:
-            if value.dtype.numpy is not None:
-                check_truth(value.node, data)
-        for value in masks:
-            change_truth(value.node, True)
+        write_all(writes)
+        for node, of_truth in truths:
+            change_truth(node, of_truth)
     return keys
 
 
@@ -95,7 +92,7 @@ def _encoded(what: str, value: Tensor, array: np.ndarray) -> np.ndarray:
                 f"{what} must be the bytes of {value.dtype.name}, {blocks_shape(value)}; "
                 f"got {array.shape}: {cure}"
             )
-        return array
+        return np.ascontiguousarray(array)
     if array.shape != value.shape:
         raise ShapeError(f"{what} must have the shape {value.shape}; got {array.shape}: {cure}")
     return encode(array, value.dtype, what)

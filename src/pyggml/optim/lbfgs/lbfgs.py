@@ -16,6 +16,8 @@ from ...backend.undivided import Undivided, settle
 from ...errors import GradientError
 from ...graph import most_fallbacks
 from ...tensors import Tensor
+from ...tensors.live import before_write
+from ...tensors.storage import write_all
 from ..groups import Group, ParamGroups
 from ..optimizer import Optimizer, State
 from ..state import check_entries, load_arrays, read_steps, save_arrays
@@ -164,10 +166,11 @@ class LBFGS(Optimizer):
 
     def _iterate(self, closure: Callable[[], Any], lr: float) -> float:
         """Do a step with arguments that are checked."""
-        self.lr = lr
         if len(self.trained()) < len(self.params):
             raise GradientError("LBFGS.step: a parameter was frozen; make a new optimizer")
-        vectors = self._vectors
+        # What reads the parameters is computed before anything of the step is done; it may fail.
+        before_write({param.buffer for param in self.params})
+        self.lr, vectors = lr, self._vectors
         vectors.hold([])
         first = here = self._evaluate(closure)
         if not math.isfinite(here.loss) or not math.isfinite(vectors.largest(here.grad)):
@@ -302,7 +305,7 @@ class LBFGS(Optimizer):
         """
         own, numbers = self._tensors(), self._numbers()
         check_entries("LBFGS", state, {"steps", "lr", *own, *numbers})
-        restore = load_arrays("LBFGS", own, state)
+        writes = load_arrays("LBFGS", own, state)
         steps, lr = read_steps("LBFGS", state)
         given = {name: np.asarray(state[name]) for name in numbers}
         for name, value in numbers.items():
@@ -321,7 +324,7 @@ class LBFGS(Optimizer):
             raise ValueError("LBFGS.load_state_dict: the counters must be >= 0")
         with alone(), Undivided():  # a training takes its next step with all of it
             settle()
-            restore()
+            write_all(writes)
             self.steps, self.lr, self._rows = steps, lr, rows
             self._rho = np.array(given["history.rho"], np.float64)
             self._scale, self._t = float(given["history.scale"]), float(given["history.t"])
