@@ -14,7 +14,7 @@ from ..backend.device import COMPUTE_LOCK
 from ..backend.dtypes import dtype_of_type
 from ..backend.library import lib
 from ..backend.lru import LRUCache
-from ..errors import GradientError, OutOfMemoryError
+from ..errors import GradientError
 from ..tensors.create import zeros_group
 from ..tensors.gradients import gradient_of, has_hooks
 from ..tensors.node import Node, NodeTable
@@ -278,7 +278,7 @@ def _compute_once(
         now.hand_out(graph, outputs, outputs)
         if shares is None:
             # The gradients are there: what there is no memory for stays in the graph's own.
-            with suppress(OutOfMemoryError):
+            with suppress(MemoryError):
                 now.settle()
         return Numbers(graph.read(loss), loss, None)
 

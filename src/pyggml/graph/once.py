@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""Runs that give recorded tensors their numbers, and leave all as it was where they fail."""
+"""Runs that give recorded tensors their numbers, and leave them recorded where they fail."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-import numpy as np
-
 from ..backend.buffers import Buffer
 from ..backend.undivided import Undivided
 from ..tensors.live import before_write, held_again, release
 from ..tensors.node import Node
-from ..tensors.storage import read_bytes, write
 from ..tensors.tensor import Tensor
 from .attached_updates import attach_again, end_updates, targets
 from .graph import Graph
@@ -30,8 +27,8 @@ def run_once(
 ) -> _T:
     """Make a graph of recorded tensors and run it, with the updates attached to them.
 
-    Where it fails, the tensors are held as before, so that a later read or write computes them; and
-    what the updates write is put back, so that they are carried out then.
+    Where it fails, the tensors are held as before, so that a later read or write computes them. So
+    it carries out the updates, unless the run has begun to write.
 
     Args:
         tensors: what the graph computes.
@@ -44,7 +41,8 @@ def run_once(
     """
     hold_again = held_again(tensors)
     ended: list[tuple[Node, list[Node]]] = []
-    before: list[tuple[Buffer, int, Node, np.ndarray]] = []
+    written: dict[Node, Buffer] = {}
+    before: list[int] = []
     try:
         graph = make()
         for t in tensors:
@@ -53,16 +51,12 @@ def run_once(
         end_updates(nodes, ended)
         written = targets(ended)
         before_write(written.values())
-        before += [(b, b.version, node, read_bytes(node)) for node, b in written.items()]
+        before = [buffer.version for buffer in written.values()]
         graph.run()
-        before, ended = [], []
         return give(graph)
     except BaseException:
         with Undivided():
             hold_again()
-            for buffer, version, node, raw in before:
-                if buffer.version != version:
-                    write(node, raw)
-                    buffer.version = version  # the numbers are those of before
-            attach_again(ended)
+            if not before or before == [buffer.version for buffer in written.values()]:
+                attach_again(ended)
         raise
