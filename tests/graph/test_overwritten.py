@@ -423,3 +423,16 @@ def test_numbers_of_a_step_stay_where_the_next_one_has_no_memory(monkeypatch) ->
     for (y, twice), value in zip(held, values, strict=True):
         assert y.tolist() == value.tolist()
         assert twice.tolist() == (2.0 * value).tolist()
+
+
+def test_what_reads_the_target_of_an_update_in_its_graph_has_the_numbers_of_before() -> None:
+    a = pg.zeros(2)
+    y = attach_update(pg.ops.exp(a), pg.ops.cpy(a + 1.0, a))
+    z = a * 10.0
+    assert (y + z).tolist() == [1.0, 1.0]
+    assert (z.tolist(), a.tolist()) == ([0.0, 0.0], [1.0, 1.0])
+    norm = nn.BatchNorm1d(4)
+    x = pg.tensor(X)
+    apart = (norm.train()(x) - norm.eval()(x)).numpy()
+    np.testing.assert_allclose(apart, nn.BatchNorm1d(4)(x).numpy() - X, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(norm.running_mean.numpy(), 0.1 * X.mean(0), rtol=1e-5)

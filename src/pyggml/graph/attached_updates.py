@@ -23,7 +23,7 @@ def attach_update(t: Tensor, update: Tensor) -> Tensor:
     """Attach an in-place op to `t`: every run of a graph that computes `t` carries it out.
 
     A layer keeps running statistics this way: the code that makes the graph need not know of them.
-    The op is carried out right after `t`, once in each run; also where the backward computes `t`
+    The op is carried out after the forward, once in each run; also where the backward computes `t`
     a second time. Reading `t` or what depends on it and `backward()` carry it out once together,
     and graphs that are made afterwards do not.
 
@@ -97,17 +97,15 @@ def attach_again(ended: Iterable[tuple[Node, list[Node]]]) -> None:
 
 
 def with_updates(nodes: list[Node], seen: set[int]) -> list[Node]:
-    """Return nodes and, right after each, the updates attached to it and their operands.
+    """Return nodes and, after all of them, the updates attached to them and their operands.
+
+    Whatever reads a target then has its numbers of before.
 
     Args:
         nodes: operands first.
         seen: ids of the nodes that a walk has met; it grows.
     """
-    if not any(node in _UPDATES for node in nodes):
-        return nodes
-    order: list[Node] = []
-    for node in nodes:
-        order.append(node)
-        for update in _UPDATES.get(node) or ():
-            order += with_updates(walk([update], seen), seen)
+    order = list(nodes)
+    for node in order:  # it grows: an operand of an update may have updates, too
+        order += walk(_UPDATES.get(node) or (), seen)
     return order
