@@ -27,8 +27,8 @@ def run_once(
 ) -> _T:
     """Make a graph of recorded tensors and run it, with the updates attached to them.
 
-    Where it fails, the tensors are held as before, so that a later read or write computes them. So
-    it carries out the updates, unless the run has begun to write.
+    Where it fails, the tensors are held as before, so that a later read or write computes them. The
+    updates stay attached to them, unless the run has begun to write.
 
     Args:
         tensors: what the graph computes.
